@@ -17,6 +17,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.hardware.process_bounds import TASK, caller_bounds, process_bounds
 from podyard.programs import environments, hook_environment
 from podyard.programs import slice as slices
+from podyard.programs.say import SAID_VARIABLE
 
 # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
 PROCESSES_MAX = 64
@@ -76,6 +77,7 @@ def environments_of(
     common = {
         **hook_environment(inherited),
         slices.RUN_VARIABLE: "" if run is None else str(run),
+        SAID_VARIABLE: "" if run is None else str(run / "said"),
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),
         slices.LENIENT_VARIABLE: str(int(options.lenient)),

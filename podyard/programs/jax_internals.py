@@ -228,14 +228,12 @@ def wrap_compile(
     compiler.compile_or_get_cached = compile_or_get_cached
 
 
-def wrap_slow_runs(after: Callable[[Any, Sequence[Any]], None]) -> None:
-    """Calls `after(executable, results)` for each run that does not take the fast path."""
+def wrap_slow_runs(around: Callable[[Callable[[], Any], Any], Any]) -> None:
+    """Calls `around(run, executable)` for each run that does not take the fast path."""
     inner = pxla.ExecuteReplicated.__call__
 
     def call(self: Any, *args: Any) -> Any:
-        results = inner(self, *args)
-        after(self.xla_executable, results)
-        return results
+        return around(lambda: inner(self, *args), self.xla_executable)
 
     pxla.ExecuteReplicated.__call__ = call
 

@@ -65,7 +65,7 @@ class Runs:
         return traced or []
 
     def _count(self, module: ModuleRuns) -> None:
-        module.count()
+        module.runs += 1  # its time is that of runs that are waited for
         if self._traced is not None and len(self._traced) < TRACED_RUNS_MAX:
             self._traced.append(module)
 
@@ -84,15 +84,23 @@ class Runs:
         finally:
             self._thread.called = before
 
-    def after_slow_run(self, executable: Any, results: Sequence[Any]) -> None:
+    def slow_run(self, run: Callable[[], Any], executable: Any) -> Any:
+        """`run()`, which executes a module that is compiled. The first run is waited for: it tells
+        how long a run takes here, where later ones are not waited for."""
+        started = _monotonic()
+        results = run()
         known = self._of_executable.get(id(executable))
-        if known is None:
-            return
-        module = known[1]
-        if self._counts_calls:
-            module.call(call_site())
+        if known is not None:
+            module = known[1]
+            if self._counts_calls:
+                module.call(call_site())
+            if _wait(module, results, is_first=module.runs == 0) and self._counts_calls:
+                module.time(_monotonic() - started)
+            self._after_slow_run(module, results)
+        return results
+
+    def _after_slow_run(self, module: ModuleRuns, results: Sequence[Any]) -> None:
         self._count(module)
-        _wait(module, results)
         self._exit.pass_by()
         self._by_results[_signature(results)] = module
         called = getattr(self._thread, "called", None)
@@ -113,7 +121,9 @@ class Runs:
             self._count(module)
             self._host_input.after_run(module, (args, kwargs))
             self._memory.after_run(module, (args, kwargs), results)
-        _wait(module, results)
+        started = _monotonic()
+        if _wait(module, results) and module is not None:
+            module.time(_monotonic() - started)
         self._exit.pass_by()
 
     def _module_of(self, function: Any, args: Any, kwargs: Any, results: Any) -> ModuleRuns | None:
@@ -172,7 +182,7 @@ def install(memory: DeviceMemory, *, dry_run: bool) -> Runs:
     internals.watch_device_puts(memory.after_put)
     runs = Runs(host_input, memory, counts_calls=not dry_run)
     internals.wrap_first_calls(runs.slow_call)
-    internals.wrap_slow_runs(runs.after_slow_run)
+    internals.wrap_slow_runs(runs.slow_run)
     internals.set_fast_run_hook(runs.after_fast_run)
     return runs
 
@@ -186,9 +196,12 @@ def _signature(tree: Any) -> _Signature:
     )
 
 
-def _wait(module: ModuleRuns | None, results: Any) -> None:
-    if module is None or module.devices > 1:
+def _wait(module: ModuleRuns | None, results: Any, *, is_first: bool = False) -> bool:
+    """Wait for a run of several devices, or the first of a module. Return True if it was waited
+    for."""
+    if module is None or module.devices > 1 or is_first:
         for leaf in jax.tree.leaves(results):
             if hasattr(leaf, "block_until_ready"):
                 leaf.block_until_ready()
-                return
+                return True
+    return False

@@ -1,6 +1,7 @@
 """What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
 
 RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
+RUN/sources/HASH.txt        for each of its lines, the program's line that it comes from, or nothing
 RUN/verdicts/HASH.json      its estimate, where Podyard puts it there (`podyard run`, for `--strict`
 and dry runs) RUN/processes/WORKER-PID.json   the modules of one process with their counts,
 rewritten every second
@@ -30,6 +31,7 @@ SUFFIX = ".mlir"
 _SLICE, _LINE_BYTES_MAX = "// slice: ", 200
 NOT_LOWERED = b"// not lowered: "  # what a module is instead of its text, before the reason
 VERDICTS = "verdicts"
+SOURCES = "sources"
 PROCESSES_MAX = 1_000  # of a run, that are read
 RUN_BYTES_MAX = 16 * 2**20  # of the counts of all processes of a run, that are read
 WRITE_SECONDS = 1.0
@@ -45,11 +47,13 @@ _recorders: list[Recorder] = []
 
 @dataclasses.dataclass(slots=True)
 class ModuleRuns:
-    """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run
-    and the last one ended, in seconds of the machine's clock. `calls`: from the most frequent call
-    site, `site`; None: not known. `is_library`, `feeds_itself`: as in `training_step.ModuleUse`.
-    `host_input`: arguments that the host sends at each run, as keys. `other_bytes`: of a device,
-    arrays that were alive next to the module's arguments and results, at most."""
+    """A module of one process. `devices`: how many it runs on; `timed_runs`, `timed_seconds`: runs
+    that were waited for, and their time on this machine. `first`, `last`: when the first run and
+    the last one ended, in seconds of the machine's clock, where no run is timed. `calls`: from the
+    most frequent call site, `site`; None: not known. `is_library`, `feeds_itself`: as in
+    `training_step.ModuleUse`. `host_input`: arguments that the host sends at each run, as keys.
+    `other_bytes`: of a device, arrays that were alive next to the module's arguments and results,
+    at most."""
 
     digest: str
     name: str
@@ -64,6 +68,8 @@ class ModuleRuns:
     feeds_itself: bool | None = None
     site: str = ""
     calls: int | None = None
+    timed_runs: int = 0
+    timed_seconds: float = 0.0
     _sites: dict[Site | None, int] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -83,6 +89,11 @@ class ModuleRuns:
         names = (field.name for field in dataclasses.fields(self))
         return {name: getattr(self, name) for name in names if not name.startswith("_")}
 
+    def time(self, seconds: float) -> None:
+        """Adds a run that took so long on this machine, from its start to its end."""
+        self.timed_runs += 1
+        self.timed_seconds += seconds
+
     def count(self) -> None:
         self.last = _monotonic()
         if self.runs == 0:
@@ -90,10 +101,10 @@ class ModuleRuns:
         self.runs += 1
 
 
-def slice_line(kind: AcceleratorType | None) -> bytes:
+def slice_line(kind: AcceleratorType) -> bytes:
     """Return the line with which the text of a module begins that is compiled for another slice
-    than the run's; empty for None."""
-    return b"" if kind is None else f"{_SLICE}{kind.name} {kind.topology.text}\n".encode()
+    than the run's."""
+    return f"{_SLICE}{kind.name} {kind.topology.text}\n".encode()
 
 
 def slice_of_text(text: bytes) -> AcceleratorType | None:
@@ -130,9 +141,9 @@ class Recorder:
         self._error = ""
         self._written = ""
 
-    def add(self, text: bytes, name: str, devices: int) -> ModuleRuns:
-        """A module that is compiled now. Raises nothing: a disk that is full must not end the
-        program."""
+    def add(self, text: bytes, name: str, devices: int, sources: bytes = b"") -> ModuleRuns:
+        """A module that is compiled now. `sources`: the program's lines, by the lines of the text.
+        Raises nothing: a disk that is full must not end the program."""
         module = ModuleRuns(hashlib.sha256(text).hexdigest()[:32], name, devices)
         with self._lock:
             if (
@@ -148,6 +159,10 @@ class Recorder:
         try:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
+                if sources:
+                    lines = self._folder / SOURCES / f"{module.digest}.txt"
+                    lines.parent.mkdir(exist_ok=True)
+                    write_atomically(lines, sources)
                 write_atomically(path, text)
         except OSError:
             self._left_out += 1

@@ -1,9 +1,29 @@
-"""What a program's user is told."""
+"""Messages to a program's user: once for each cause, however many processes the program has."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
+from pathlib import Path
+
+SAID_VARIABLE = "PODYARD_SAID"  # folder with a file for each message; unset: each process says it
 
 
 def say(text: str) -> None:
-    print(f"podyard: {text}", file=sys.stderr, flush=True)
+    folder = os.environ.get(SAID_VARIABLE)
+    if not folder or _is_first(Path(folder), text):
+        print(f"podyard: {text}", file=sys.stderr, flush=True)
+
+
+def _is_first(folder: Path, text: str) -> bool:
+    """Return True for the first process of a run that has this message, and where that is not
+    known."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / hashlib.sha256(text.encode()).hexdigest()[:32]).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, as_run, of_json
 from podyard.programs.records import (
     ERROR_CHARACTERS_MAX,
+    MODULE_BYTES_MAX,
     MODULES_MAX,
     PROCESSES_MAX,
     RUN_BYTES_MAX,
+    SOURCES,
     ModuleRuns,
 )
 from podyard.programs.step.training_step import ModuleUse, StepChoice, training_step
@@ -25,6 +28,7 @@ NAME_CHARACTERS_MAX = 200
 LABEL_CHARACTERS_MAX = 48  # of a name with its types: a table with its figures fits a terminal
 HOST_INPUT_MAX = 1_000  # arguments of a module that the host sends: a batch has a handful
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's status of an allocation that fails
+_LINE = re.compile(r"\bline (\d{1,9})\b")  # of a module's text
 # of runs, and of seconds: what a thousand processes add up to can still be told as it is
 NUMBER_MAX = 1e12
 
@@ -32,8 +36,9 @@ NUMBER_MAX = 1e12
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModuleTotal:
     """A module in all processes. `runs`: of the slice, which runs a module of all hosts once for
-    all. `wall_seconds`: from one run's end to the next, on this machine; None with fewer than two
-    runs. `estimate`: None: not priced yet."""
+    all. `wall_seconds`: of a run on this machine, without compilation and the program's own work
+    between runs; of TensorFlow and PyTorch from one run's end to the next. None: not known.
+    `estimate`: None: not priced yet."""
 
     digest: str
     name: str
@@ -196,22 +201,45 @@ def read_summary(
         errors += [error] if error else []
         for module in modules:
             by_digest.setdefault(module.digest, []).append((worker, module))
-    totals = [_total(verdicts, digest, found, kind) for digest, found in by_digest.items()]
+    totals = [_total(run, verdicts, digest, found, kind) for digest, found in by_digest.items()]
     totals.sort(key=lambda one: (-one.work_seconds, -one.runs, one.name))
     error = min(errors, key=lambda one: OUT_OF_MEMORY not in one, default="")
     return ProgramSummary(kind, tuple(totals), left_out, step_name, error)
 
 
+def _with_sources(run: Path, digest: str, estimate: ModuleEstimate) -> ModuleEstimate:
+    """Return the estimate with the program's lines in place of those of the module's text."""
+    if not _LINE.search(" ".join((*estimate.doubts, estimate.error))):
+        return estimate
+    text = read_inside(run, SOURCES, f"{digest}.txt", MODULE_BYTES_MAX) or b""
+    lines = text.decode(errors="replace").split("\n")
+
+    def source(match: re.Match[str]) -> str:
+        number = int(match[1]) - 1
+        name = lines[number] if 0 <= number < len(lines) else ""
+        return name if name.isprintable() and 0 < len(name) <= NAME_CHARACTERS_MAX else match[0]
+
+    doubts = tuple(_LINE.sub(source, one) for one in estimate.doubts)
+    return dataclasses.replace(estimate, doubts=doubts, error=_LINE.sub(source, estimate.error))
+
+
 def _total(
-    verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]], kind: AcceleratorType
+    run: Path,
+    verdicts: Path,
+    digest: str,
+    found: list[tuple[int, ModuleRuns]],
+    kind: AcceleratorType,
 ) -> ModuleTotal:
     by_worker: dict[int, int] = {}
     walls = []
     for worker, one in found:
         by_worker[worker] = by_worker.get(worker, 0) + one.runs
-        if one.runs > 1:
+        if one.timed_runs:
+            walls.append(one.timed_seconds / one.timed_runs)
+        elif one.runs > 1 and one.last > one.first:
             walls.append((one.last - one.first) / (one.runs - 1))
     data = read_json(verdicts / f"{digest}.json")
+    estimate = _with_sources(run, digest, of_json(data)) if data else None
     first = found[0][1]
     most = max((one for _, one in found), key=lambda one: one.calls or 0)
     host_input = set[str]().union(*(one.host_input for _, one in found))
@@ -223,7 +251,7 @@ def _total(
         runs=max(by_worker.values()),
         compile_seconds=max(one.compile_seconds for _, one in found),
         wall_seconds=max(walls, default=None),
-        estimate=as_run(of_json(data), host_input, others, kind) if data else None,
+        estimate=None if estimate is None else as_run(estimate, host_input, others, kind),
         is_library=all(one.is_library for _, one in found),
         feeds_itself=None
         if most.feeds_itself is None
@@ -286,11 +314,14 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
         site.isprintable() and len(site) <= NAME_CHARACTERS_MAX and 0 <= (calls or 0) <= NUMBER_MAX
     ):
         raise ValueError("a call site is a short text, and calls are between 0 and NUMBER_MAX")
+    timed_runs, timed = int(data.get("timed_runs", 0)), float(data.get("timed_seconds", 0.0))
+    if not (0 <= timed_runs <= NUMBER_MAX and 0 <= timed <= NUMBER_MAX):
+        raise ValueError("timed runs are between 0 and NUMBER_MAX")
     is_library, feeds = bool(data.get("is_library")), data.get("feeds_itself")
     feeds_itself = None if feeds is None else bool(feeds)
     return ModuleRuns(
         digest, name, devices, compile_seconds, runs, first, last, host_input, others, is_library,
-        feeds_itself, site, calls
+        feeds_itself, site, calls, timed_runs, timed
     )  # fmt: skip
 
 

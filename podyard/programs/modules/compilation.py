@@ -43,9 +43,11 @@ class ModuleCompiler:
             return compile_now()
         name = str(module.operation.attributes["sym_name"]).strip('"')
         kind = self.backend.described.get(client)
-        code = slice_line(kind) + module_text.text_of(module)
+        code, sources = module_text.text_of(module)
+        if kind is not None:
+            code, sources = slice_line(kind) + code, b"\n" + sources
         text = code.decode()
-        record = self.recorder.add(code, name, len(devices))
+        record = self.recorder.add(code, name, len(devices), sources)
         record.is_library = is_library_function(self.runs.function())
         memory = self.memory if kind is None else DeviceMemory(kind.generation)
         if refusal := early_refusal(text, len(devices), memory.limit, memory.tiling):

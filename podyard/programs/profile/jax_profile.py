@@ -108,7 +108,11 @@ class DeviceTracer:
 
 
 def _export(session: Any, log_dir: str, worker: int | None) -> list[Path]:
-    """Return the traces of a session, written to `log_dir`."""
+    """Return the traces of a session, written to `log_dir`; none for a folder in the cloud."""
+    if "://" in log_dir:
+        session.stop_and_export(log_dir)
+        say(f"no modelled planes in {log_dir}: use a folder of this machine")
+        return []
     target = Path(log_dir)
     target.mkdir(parents=True, exist_ok=True)
     # a folder of this process, so that no other process writes to the same file

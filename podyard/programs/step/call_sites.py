@@ -43,7 +43,16 @@ def label(site: Site) -> str:
         (line for start, end, line in code.co_lines() if start <= place < end and line),
         code.co_firstlineno,
     )
-    return f"{Path(code.co_filename).name}:{line}"
+    return file_line(code.co_filename, line)
+
+
+def file_line(filename: str, line: int) -> str:
+    return f"{Path(filename).name}:{line}"
+
+
+def is_of_program(filename: str) -> bool:
+    """Return True for a file of the program itself, not of an installed package."""
+    return _kind(filename) == _PROGRAM
 
 
 def _kind(filename: str) -> int:
