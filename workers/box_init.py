@@ -257,7 +257,8 @@ def _live(plan: "dict[str, Any]", root: str) -> None:
     mount("podyard", f"{root}/run", "tmpfs", _NODEV, "mode=755")
     for name in plan["devices"]:
         path = Path(root, "dev", name)
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.parent.chmod(0o755)
         path.touch()
         path.chmod(0o666)
     Path(f"{root}/run/podyard").mkdir()

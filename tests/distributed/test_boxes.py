@@ -184,6 +184,15 @@ def test_a_memory_hog_ends_in_its_box(stack: Stack) -> None:
         path.write_text(usual)
 
 
+def test_a_host_has_the_files_of_its_chips(stack: Stack) -> None:
+    """As Ray counts them: /dev/accel* up to v4, the numbers in /dev/vfio from v5e on."""
+    stack.create_node("vfio", "v6e-8", ZONE)
+    files = "cd /dev; ls -d accel* vfio/* 2>/dev/null | paste -sd ' '"
+    assert run_on(stack, "one", files).stdout == "accel0 accel1 accel2 accel3\n"
+    numbers = " ".join(f"vfio/{number}" for number in range(8))
+    assert run_on(stack, "vfio", files).stdout == f"{numbers} vfio/vfio\n"
+
+
 def test_what_a_killed_yard_leaves_is_adopted_or_removed(stack: Stack, tmp_path: Path) -> None:
     """kill -9 for the whole stack, boxes gone on; then a start that finds one of them alive and the
     other dead."""

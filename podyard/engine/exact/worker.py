@@ -38,6 +38,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
+    # on a host of a node, Podyard's topologies would stand in for libtpu's
+    "PODYARD_TPU": "off",
 }
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Ran out of memory")
 

@@ -21,7 +21,8 @@ _OPTIONS = ("num_slices", "chips_per_host_bounds", "chip_config_name", "wrap")
 def kind_of_topology(name: str) -> AcceleratorType:
     """Return the type of a topology's name: `v5e:4x4` or `v5p:2x2x1`, or an accelerator type such
     as `v5p-128`. Raises ValueError for one that does not exist."""
-    match = _NAME.fullmatch(name)
+    # libtpu marks twisted tori, whose devices are the same
+    match = _NAME.fullmatch(name.removesuffix("_twisted"))
     generation, _, number = name.partition("-")
     prefixes = {one.name: one for one in GENERATIONS.values() if one.wire_type is not None}
     for one in tuple(prefixes.values()):

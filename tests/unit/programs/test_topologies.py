@@ -19,6 +19,7 @@ from tests.unit.programs.test_slice import ORDERS
         ("v5:4x4x4", "v5p-128"),
         ("v4:2x2x2", "v4-16"),
         ("V6E:16x16", "v6e-256"),
+        ("v4:4x4x8_twisted", "v4-256"),
         ("v3:4x4", "v3-32"),
         ("v2-8", "v2-8"),
     ],
