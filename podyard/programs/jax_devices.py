@@ -14,6 +14,7 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generation import Generation
 from podyard.programs import jax_internals as internals
 from podyard.programs.arrays.jax_memory import DeviceMemory
+from podyard.programs.lowering.host_placements import keep_host_placements
 from podyard.programs.slice import Slice, TpuDevice, devices_of, own_kind
 from podyard.programs.topology.description import kind_of_topology, slice_of_topology
 
@@ -124,7 +125,7 @@ def install(of: Slice, memory: DeviceMemory) -> TpuBackend:
     internals.make_cpus_local()
     internals.lower_callbacks_for_cpu()
     internals.choose_branches_for_tpu()
-    internals.keep_host_placements()
+    keep_host_placements()
     internals.register_tpu(backend.make)
     internals.describe_topologies(backend.describe)
     return backend

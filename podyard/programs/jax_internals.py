@@ -324,20 +324,6 @@ def choose_branches_for_tpu() -> None:
     mlir.register_lowering(choice, wrap(conditionals._cond_lowering, "branches_platforms"))
 
 
-def keep_host_placements() -> None:
-    """Copies to the host's memory inside a program are marked in the module for TPUs only: mark
-    them in modules for the TPU's backend, too."""
-    primitive, inner = dispatch.device_put_p, dispatch._common_device_put_lowering
-
-    def lowering(ctx: Any, *args: Any, **params: Any) -> Any:
-        backend = ctx.module_context.backend
-        is_tpu = backend is not None and backend.platform == "tpu"
-        rule = dispatch._tpu_gpu_device_put_lowering if is_tpu else inner
-        return rule(ctx, *args, **params)
-
-    mlir.register_lowering(primitive, lowering)
-
-
 def version() -> str:
     return str(jax.__version__)
 
