@@ -9,8 +9,6 @@ on a CPU.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +16,8 @@ import torch
 from torch_xla import _device, _process
 from torch_xla.runtime import xla_device
 from torch_xla.version import __version__
+
+from podyard.programs.say import say_once
 
 __all__ = [
     "__version__",
@@ -37,9 +37,17 @@ __all__ = [
 TESTED = ("2.13.",)
 
 _device.install()
-if not torch.__version__.startswith(TESTED) and multiprocessing.parent_process() is None:
-    tested = " and ".join(TESTED).replace(". ", " ").rstrip(".")
-    print(f"podyard: PyTorch {torch.__version__} was not tested: {tested} was", file=sys.stderr)
+if not torch.__version__.startswith(TESTED):
+    tested = " and ".join(one.rstrip(".") for one in TESTED)
+    say_once(f"PyTorch {torch.__version__} was not tested: {tested} were")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "_XLAC":
+        raise AttributeError(f"module 'torch_xla' has no attribute {name!r}")
+    from importlib import import_module
+
+    return import_module("torch_xla._XLAC")
 
 
 def device(index: int | None = None) -> torch.device:

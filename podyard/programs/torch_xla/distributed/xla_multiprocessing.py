@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch.multiprocessing.spawn import ProcessException  # of torch.multiprocessing up to 2.13
 from torch_xla import _collectives, _process, _steps
 from torch_xla._process import CorePlace
 
@@ -127,7 +128,7 @@ def _start(
             return context
         try:
             _join(context)
-        except torch.multiprocessing.ProcessException:
+        except ProcessException:
             if not forward.ended_by:
                 raise
     if forward.ended_by:
