@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from podyard.programs.stablehlo_writer import Operation, Shape, Type, Value, Writer
+from podyard.programs.torch_graph.stablehlo_writer import Operation, Shape, Type, Value, Writer
 
 
 def _attention(w: Writer, a: list[Any], to: Type) -> list[Value]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from podyard.programs.stablehlo_writer import Operation, Type, Value, Writer, is_float
+from podyard.programs.torch_graph.stablehlo_writer import Operation, Type, Value, Writer, is_float
 from podyard.programs.torch_layers import LAYERS
 
 

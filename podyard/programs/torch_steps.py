@@ -16,12 +16,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from podyard.base.clock import OsClock
 from podyard.programs.records import ModuleRuns, Recorder
-from podyard.programs.stablehlo_writer import Shape, Value, Writer
+from podyard.programs.torch_graph import marks
+from podyard.programs.torch_graph.module_text import (
+    ModuleBorder,
+    device_module,
+    partitioned_module,
+)
+from podyard.programs.torch_graph.parallel import PARALLEL, Exchange, KernelCall
+from podyard.programs.torch_graph.shardings import TensorSharding
+from podyard.programs.torch_graph.stablehlo_writer import Shape, Value, Writer
 from podyard.programs.torch_operations import OPERATIONS
 
 RECORDED_MAX = 200  # steps of a program that are recorded, in search of one of each kind
@@ -49,14 +58,22 @@ class _StepNode(NamedTuple):
 
 
 class StepRecording(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, devices: int) -> None:
+    """`is_partitioned`: the step is a program for all devices, which XLA partitions; else one
+    device's."""
+
+    def __init__(self, devices: int, is_partitioned: bool = False) -> None:
         super().__init__()
         self._devices = devices
+        self._is_partitioned = is_partitioned
+        self._taken: dict[tuple[Any, ...], _Ref] = {}  # arguments
+        self._shardings: dict[int, TensorSharding] = {}  # of arguments
         self._refs: dict[tuple[Any, ...], _Ref] = {}
-        self._storages: dict[int, Any] = {}  # kept: their places must not be used again
+        # A weak reference keeps the place of a memory that is gone from being used again.
+        self._storages: dict[int, StorageWeakRef] = {}
         self._host: set[int] = set()  # storages
         self._nodes: list[_StepNode] = []
-        self._roots: dict[int, _Ref] = {}
+        self._reads: dict[int, _Ref] = {}  # by the host
+        self._changes: dict[tuple[Any, ...], _Ref] = {}  # the last of each tensor, in place
         self._results: list[tuple[Any, _Ref]] = []
         self._count = 0
         self.failure = ""
@@ -76,16 +93,32 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             self.failure = self.failure or f"{func}: {error!r}"
         return found
 
-    def note_all_reduce(self, tensors: Sequence[Any], results: Sequence[Any]) -> None:
+    def note_exchange(
+        self, name: str, tensors: Sequence[Any], results: Sequence[Any], exchange: Exchange
+    ) -> None:
+        """`name`: an operation of StableHLO, of each of the tensors."""
         for tensor, result in zip(tensors, results, strict=True):
-            self._add("all_reduce", [self._ref(tensor)], [result])
+            self._add(name, [self._ref(tensor), exchange], [result])
+
+    def note_kernel(
+        self, operands: Sequence[Any], results: Sequence[Any], call: KernelCall
+    ) -> None:
+        self._add("kernel", [[self._ref(one) for one in operands], call], results)
+
+    def constrain(self, tensor: Any, sharding: TensorSharding) -> None:
+        """The tensor is marked: as an argument of the step, or as what the step has computed."""
+        ref = self._ref(tensor)
+        if ref == self._taken.get(self._key(tensor)):
+            self._shardings[ref.number] = sharding
+        else:
+            self._add("sharding_constraint", [ref, sharding], [tensor])
 
     # --- what is noted
 
     def _note(self, func: Any, args: Any, kwargs: Any, found: Any) -> None:
         name = func._schema.name.partition("::")[2]
         if name == _READS:
-            self._roots[self._count] = self._ref(args[0])
+            self._reads[self._count] = self._ref(args[0])
             return
         if name.startswith(_EACH):
             self._note_each(func, name, args, kwargs, found)
@@ -97,6 +130,10 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             return  # a copy from the host: an argument of the step
         if self._is_of_host(args, kwargs):
             self._host.update(self._key(one)[0] for one in results)
+            return
+        if func.is_view and all(self._key(one) in self._refs for one in results):
+            # seen before, such as a matrix that is transposed twice
+            self._results += [(weakref.ref(one), self._ref(one)) for one in results]
             return
         changes = name.endswith("_") and not name.endswith("__")
         plain = name[:-1] if changes else name
@@ -127,7 +164,8 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
                 self._note_change(result)
 
     def _note_change(self, tensor: Any) -> None:
-        self._roots[self._count] = self._refs[self._key(tensor)]
+        key = self._key(tensor)
+        self._changes[key] = self._refs[key]
 
     def _is_of_host(self, args: Any, kwargs: Any) -> bool:
         """Made of nothing that is on the device: it gets there by a copy, if at all."""
@@ -202,7 +240,8 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def _key(self, tensor: Any) -> tuple[Any, ...]:
         storage = tensor.untyped_storage()
-        self._storages.setdefault(storage._cdata, storage)
+        if storage._cdata not in self._storages:
+            self._storages[storage._cdata] = StorageWeakRef(storage)
         return (
             storage._cdata,
             tensor.storage_offset(),
@@ -218,7 +257,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
     def _ref(self, tensor: Any) -> _Ref:
         key = self._key(tensor)
         if key not in self._refs:
-            self._refs[key] = self._new(tensor)
+            ref = self._refs[key] = self._taken[key] = self._new(tensor)
+            if (sharding := marks.sharding_of(tensor)) is not None:
+                self._shardings[ref.number] = sharding
         return self._refs[key]
 
     def _bind(self, tensor: Any, ref: _Ref) -> None:
@@ -241,13 +282,10 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def write(self, name: str) -> tuple[bytes, list[int], list[int]]:
         """The module, and the numbers of its arguments and results."""
-        alive = {ref.number: ref for tensor, ref in self._results if tensor() is not None}
         makers = {ref.number: node for node in self._nodes for ref in node.results}
-        roots = {
-            ref.number: ref
-            for ref in (*self._roots.values(), *alive.values())
-            if ref.number in makers
-        }
+        roots = dict.fromkeys(
+            ref.number for ref in (*self._reads.values(), *self._left()) if ref.number in makers
+        )
         needed = self._need(list(roots), makers)
         nodes = [node for node in self._nodes if any(ref.number in needed for ref in node.results)]
         if not nodes:
@@ -278,20 +316,54 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             named = ", ".join(sorted(uncovered))
             notes.append(f"podyard: {count} of {len(nodes)} operations are not in it: {named}")
         results = [number for number in roots if number in values]
-        text = writer.module(name, [values[number] for number in results], self._devices, notes)
+        border = ModuleBorder(
+            name,
+            [values[number] for number in results],
+            self._devices,
+            self._aliases(arguments_of, results),
+            {
+                place: self._shardings[number]
+                for place, number in enumerate(arguments_of)
+                if number in self._shardings
+            },
+            notes,
+        )
+        text = (partitioned_module if self._is_partitioned else device_module)(writer, border)
         return text.encode(), arguments_of, results
+
+    def _left(self) -> Iterator[_Ref]:
+        """The values that are there after the step."""
+        for key, ref in self._changes.items():
+            if not self._storages[key[0]].expired():
+                yield ref
+        for weak, ref in self._results:
+            tensor = weak()
+            if tensor is not None and self._refs.get(self._key(tensor)) == ref:
+                yield ref
+
+    def _aliases(self, arguments: list[int], results: list[int]) -> dict[int, int]:
+        """Results that take an argument's memory: what the step writes in place."""
+        places = {number: place for place, number in enumerate(arguments)}
+        last = {number: place for place, number in enumerate(results)}
+        return {
+            places[ref.number]: last[now.number]
+            for key, ref in self._taken.items()
+            if ref.number in places
+            and (now := self._refs.get(key)) is not None
+            and now.number in last
+            and (now.shape, now.element) == (ref.shape, ref.element)
+        }
 
     def _write(
         self, writer: Writer, node: _StepNode, arguments: list[Any], uncovered: dict[str, int]
     ) -> list[Any]:
         first = node.results[0]
-        if node.name not in OPERATIONS and node.name != "all_reduce":
+        operation = OPERATIONS.get(node.name) or PARALLEL.get(node.name)
+        if operation is None:
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
             return [None] * len(node.results)
-        if node.name == "all_reduce":
-            return [writer.all_reduce(arguments[0], self._devices)]
         try:
-            found = OPERATIONS[node.name](writer, arguments, (first.shape, first.element))
+            found = operation(writer, arguments, (first.shape, first.element))
             # as among the results: gradients nobody asked for
             return [value for value in found if value is not None]
         except Exception:
@@ -324,9 +396,10 @@ class TorchSteps:
     """The kinds of steps of one process. A kind is what the step moved to the device, and what it
     exchanged."""
 
-    def __init__(self, recorder: Recorder, devices: int) -> None:
+    def __init__(self, recorder: Recorder, devices: int, is_partitioned: bool = False) -> None:
         self._recorder = recorder
         self._devices = devices
+        self._is_partitioned = is_partitioned
         self._events: list[str] = []
         self._kinds: dict[str, ModuleRuns | None] = {}
         self._counts: dict[str, int] = {}
@@ -348,9 +421,18 @@ class TorchSteps:
         self.add(event)
 
     def step(self) -> None:
-        """The optimizer has stepped."""
-        self.add("step")
+        """torch_xla has stepped the optimizer."""
         self._has_stepped = True
+
+    def stop(self) -> None:
+        """Another one goes on."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.__exit__(None, None, None)
+
+    def constrain(self, tensor: Any, sharding: TensorSharding) -> None:
+        if self._recording is not None:
+            self._recording.constrain(tensor, sharding)
 
     def end(self) -> None:
         """The boundary between two steps."""
@@ -366,7 +448,7 @@ class TorchSteps:
         waiting = any(module is None for module in self._kinds.values())
         if self._steps and waiting and self._recorded < RECORDED_MAX:
             self._recorded += 1
-            self._recording = StepRecording(self._devices)
+            self._recording = StepRecording(self._devices, self._is_partitioned)
             self._recording.__enter__()
 
     def _count(self, kind: str, recording: StepRecording | None) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +39,20 @@ def _environ(**changes: str) -> dict[str, str]:
 
 
 def _run(
-    kind: str, folder: Path, *command: str, **changes: str
+    kind: str, folder: Path, *command: str, options: Sequence[str] = (), **changes: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PODYARD, "run", "--tpu", kind, "--", *command],
+        [*PODYARD, "run", "--tpu", kind, *options, "--", *command],
         env=_environ(**changes), capture_output=True, text=True, timeout=patient(SECONDS),
         stdin=subprocess.DEVNULL,
         cwd=folder,
     )  # fmt: skip
 
 
-def _lines(kind: str, folder: Path, *command: str, **changes: str) -> list[str]:
-    done = _run(kind, folder, *command, **changes)
+def _lines(
+    kind: str, folder: Path, *command: str, options: Sequence[str] = (), **changes: str
+) -> list[str]:
+    done = _run(kind, folder, *command, options=options, **changes)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -99,6 +102,39 @@ def test_a_step_is_priced_on_all_cores(python: str, tmp_path: Path) -> None:
     # additions of 16 images.
     products = 16 * (2 * 24 * 24 * 10 * 25 + 3 * (8 * 8 * 20 * 250 + 320 * 50 + 50 * 10))
     assert train["flopsPerDevice"] == pytest.approx(2 * products, rel=0.35)
+
+
+@pytest.mark.parametrize("way", ["data", "fsdp", "tensor"])
+def test_spmd_trains_as_plain_pytorch_does_and_its_collectives_are_priced(
+    python: str, way: str, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    program = str(PROGRAMS / "torch_spmd.py")
+    options = ["--report", str(report)]
+    lines = _lines("v5litepod-8", tmp_path, python, program, way, options=options)
+    assert _way(lines[0]) < 1e-5, lines
+    (train,) = json.loads(report.read_text())["modules"]
+    assert (train["name"], train["devices"], train["fits"]) == ("torch_train_step", 8, True)
+    sharded = {
+        "data": [],
+        "fsdp": ["{devices=[8,1]0,1,2,3,4,5,6,7} (32, 64)"],
+        "tensor": ["{devices=[2,4]0,2,4,6,1,3,5,7} (128, 16)"],
+    }
+    assert lines[1:] == sharded[way]
+    # Of 132,864 parameters with both of AdamW's states: all, an eighth, or all of the embedding and
+    # the head with an eighth of the layers. Small arrays are padded to tiles.
+    parameters = {"data": 132_864, "fsdp": 132_864 / 8, "tensor": 32_768 + 100_096 / 8}[way]
+    assert 12 * parameters < train["argumentBytes"] < 12 * parameters + 300_000
+
+
+def _way(line: str) -> float:
+    """How far the losses are from plain PyTorch's."""
+    return float(line.rpartition(", ")[2].split()[0])
+
+
+def test_spmd_is_one_process_for_each_host(python: str, tmp_path: Path) -> None:
+    lines = _lines("v3-32", tmp_path, python, str(PROGRAMS / "torch_spmd.py"), "data")
+    assert len(lines) == 4 and all(_way(line) < 1e-5 for line in lines)
 
 
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
@@ -191,6 +227,7 @@ def test_processes_tell_each_other_everything_on_one_host_and_on_four(
     ("case", "error"),
     [
         ("raises", "ValueError: a bad batch"),
+        ("newer", "ValueError: a bad batch"),
         ("deaf", "ValueError: a bad batch"),
         ("killed", "process 3 terminated with signal SIGKILL"),
         (
@@ -203,7 +240,6 @@ def test_processes_tell_each_other_everything_on_one_host_and_on_four(
         ),
         ("shapes", "process 3: all_reduce (sum) of float32[3]"),
         ("nprocs", "Unsupported nprocs (4). Please use nprocs=1 or None"),
-        ("spmd", "SPMD is not emulated: use a process for each core"),
     ],
 )
 def test_a_process_that_fails_ends_the_others_and_its_own_error_is_told(
@@ -212,7 +248,14 @@ def test_a_process_that_fails_ends_the_others_and_its_own_error_is_told(
     done = _run("v3-8", tmp_path, python, str(PROGRAMS / "torch_failures.py"), case)
     assert done.returncode == 1 and error in done.stderr, done.stderr
     assert done.stderr.count("terminated with the following error") <= 1
+    assert "During handling of" not in done.stderr, done.stderr
     assert _processes_of("torch_failures.py") == []
+
+
+def test_a_version_that_was_not_tested_is_named_once(python: str, tmp_path: Path) -> None:
+    program = str(PROGRAMS / "torch_failures.py")
+    done = _run("v3-32", tmp_path, python, program, "untested")
+    assert done.stderr.count("PyTorch 9.9.0 was not tested: ") == 1, done.stderr
 
 
 def test_a_failure_on_one_host_ends_all_four(python: str, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch_xla import _process, _steps
 
 from podyard.base.clock import OsClock
+from podyard.programs.torch_graph.parallel import Exchange
 
 JOIN_SECONDS = 300.0  # until all processes have started
 # a process may take its time; one that ends is noticed by its connections
@@ -42,11 +43,13 @@ _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 class ReplicaGroup:
-    """Processes that exchange tensors. `members`: their ordinals, in the order of the sums."""
+    """Processes that exchange tensors: one of the groups that the program has divided them into.
+    `members`: their ordinals, in the order of the sums."""
 
-    def __init__(self, store: Any, members: Sequence[int]) -> None:
+    def __init__(self, store: Any, groups: Sequence[Sequence[int]]) -> None:
         place = _process.place()
-        self.members = tuple(members)
+        self._groups = tuple(tuple(group) for group in groups)
+        self.members = members = next(one for one in self._groups if place.ordinal in one)
         self.size = len(members)
         self.rank = self.members.index(place.ordinal)
         options = dist.ProcessGroupGloo._Options()
@@ -61,7 +64,7 @@ class ReplicaGroup:
         with _steps.pause() as recording:
             found = self._reduce(tensors, how, what)
             if recording is not None:
-                recording.note_all_reduce(tensors, found)
+                recording.note_exchange("all_reduce", tensors, found, Exchange(self._groups))
         return found
 
     def _reduce(self, tensors: Sequence[torch.Tensor], how: str, what: str) -> list[torch.Tensor]:
@@ -87,6 +90,27 @@ class ReplicaGroup:
         padded = torch.nn.functional.pad(part, (0, own * self.size - part.numel()))
         pieces = self._exchange(padded.view(self.size, own))
         return torch.cat(list(self._gather(_fold(pieces, fold))))[: part.numel()]
+
+    def join(self, value: torch.Tensor, axis: int) -> torch.Tensor:
+        """The values of all, one after the other along an axis."""
+        axis %= value.dim()
+        with _steps.pause() as recording:
+            found = torch.cat(list(self.gather(value, "all_gather")), dim=axis)
+            if recording is not None:
+                exchange = Exchange(self._groups, axis)
+                recording.note_exchange("all_gather", [value], [found], exchange)
+        return found
+
+    def reduce_part(self, value: torch.Tensor, how: str, axis: int) -> torch.Tensor:
+        """This process' part, along an axis, of the reduction."""
+        axis %= value.dim()
+        with _steps.pause() as recording:
+            (total,) = self.reduce([value], how, f"reduce_scatter ({how})")
+            found = total.chunk(self.size, dim=axis)[self.rank].clone()
+            if recording is not None:
+                exchange = Exchange(self._groups, axis)
+                recording.note_exchange("reduce_scatter", [value], [found], exchange)
+        return found
 
     def gather(self, value: torch.Tensor, what: str) -> torch.Tensor:
         """The values of all, along a new first axis."""
@@ -198,7 +222,7 @@ def group_of(groups: Sequence[Sequence[int]] | None = None) -> ReplicaGroup | No
         return None
     if members not in _groups:
         _groups[members] = ReplicaGroup(
-            dist.PrefixStore(f"replicas {members}", meeting_store()), members
+            dist.PrefixStore(f"replicas {members}", meeting_store()), groups or [members]
         )
     return _groups[members]
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch_xla import _steps
+
+from podyard.programs.torch_graph import marks
 
 _library: list[Any] = []
 # Factories that PyTorch does not put together from `empty`.
@@ -29,6 +32,11 @@ def install() -> None:
     torch.serialization.register_package(9, lambda _storage: None, _load_to_device)
     _copy_between_devices()
     _cast_automatically()
+    register_optimizer_step_post_hook(_note_optimizer_step)
+
+
+def _note_optimizer_step(*_call: Any) -> None:
+    _steps.add("step")
 
 
 def _empty(
@@ -89,7 +97,10 @@ def _copy_between_devices() -> None:
                 return found.clone() if found is self else found
             if is_xla(target):
                 _steps.note_move(self)
-        return move(self, *args, **named)
+        found = move(self, *args, **named)
+        if found is not self and (sharding := marks.sharding_of(self)) is not None:
+            marks.annotate(found, sharding)
+        return found
 
     def cpu(self: Any, *args: Any, **named: Any) -> Any:
         found = to_cpu(self, *args, **named)

@@ -12,6 +12,7 @@ from torch_xla import _process
 from podyard.programs import slice as slices
 
 _steps: dict[int, Any] = {}  # by process: a fork begins with its own
+_partitioned: list[bool] = []  # SPMD: each step is a program for all devices
 
 
 def steps() -> Any:
@@ -23,8 +24,10 @@ def steps() -> Any:
             from podyard.programs.records import Recorder
             from podyard.programs.torch_steps import TorchSteps
 
-            recorder = Recorder(Path(folder), _process.slice_of().process_index)
-            _steps[own] = TorchSteps(recorder, _process.place().world)
+            of = _process.slice_of()
+            recorder = Recorder(Path(folder), of.process_index)
+            devices = len(slices.devices_of(of)) if _partitioned else _process.place().world
+            _steps[own] = TorchSteps(recorder, devices, bool(_partitioned))
         else:
             _steps[own] = None
     return _steps[own]
@@ -43,6 +46,19 @@ def add(event: str) -> None:
 def note_move(tensor: Any) -> None:
     if (found := steps()) is not None:
         found.begin_batch(f"{tensor.dtype}{list(tensor.shape)}")
+
+
+def partition() -> None:
+    """From here on, steps are programs for all devices of the slice."""
+    if not _partitioned:
+        _partitioned.append(True)
+        if (found := _steps.pop(os.getpid(), None)) is not None:
+            found.stop()
+
+
+def constrain(tensor: Any, sharding: Any) -> None:
+    if (found := steps()) is not None:
+        found.constrain(tensor, sharding)
 
 
 def note_step() -> None:

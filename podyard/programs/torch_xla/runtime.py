@@ -7,13 +7,7 @@ import math
 from typing import Any
 
 import torch
-from torch_xla import _process
-
-SPMD = (
-    "SPMD is not emulated: use a process for each core (torch_xla.launch). The real torch_xla has "
-    "SPMD on CPU devices: "
-    "install it, and set PJRT_DEVICE=CPU and CPU_NUM_DEVICES=8"
-)
+from torch_xla import _process, _spmd
 
 
 def device_type() -> str:
@@ -73,11 +67,11 @@ global_runtime_device_count = global_device_count
 
 
 def process_count() -> int:
-    return world_size()
+    return int(_process.slice_of().process_count) if is_spmd() else world_size()
 
 
 def process_index() -> int:
-    return global_ordinal()
+    return host_index() if is_spmd() else global_ordinal()
 
 
 def host_index() -> int:
@@ -92,9 +86,10 @@ def global_runtime_device_attributes() -> list[dict[str, object]]:
             "coords": list(one.coords),
             "core_on_chip": one.core_on_chip,
             "num_cores": 1,
-            "name": f"TPU:{one.number}",
+            "name": f"TPU:{place}",
+            **({} if one.slice_index is None else {"slice_index": one.slice_index}),
         }
-        for one in devices_of(_process.slice_of())
+        for place, one in enumerate(devices_of(_process.slice_of()))
     ]
 
 
@@ -114,12 +109,18 @@ def get_tpu_chip_count() -> int:
     return math.prod(_process.slice_of().host_shape)
 
 
-def use_spmd(auto: bool = False, force_tpu_spmd: bool = False) -> None:
-    raise NotImplementedError(SPMD)
+def use_spmd(auto: bool = False, force_tpu_spmd: bool = False) -> None:  # noqa: ARG001
+    """`auto`: XLA chooses the shardings."""
+    if auto:
+        raise NotImplementedError(
+            "use_spmd(auto=True) is not emulated: nothing here searches for shardings. Mark them "
+            "with torch_xla.distributed.spmd.mark_sharding"
+        )
+    _spmd.turn_on()
 
 
 def is_spmd() -> bool:
-    return False
+    return bool(_spmd.is_on())
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:

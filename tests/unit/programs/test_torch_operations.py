@@ -8,7 +8,9 @@ import pytest
 from podyard import engine
 from podyard.hardware.accelerator_types import parse
 from podyard.programs.estimator import estimate
-from podyard.programs.stablehlo_writer import Value, Writer
+from podyard.programs.torch_graph.module_text import ModuleBorder, device_module
+from podyard.programs.torch_graph.parallel import PARALLEL, Exchange
+from podyard.programs.torch_graph.stablehlo_writer import Value, Writer
 from podyard.programs.torch_operations import OPERATIONS
 
 F32 = "f32"
@@ -25,14 +27,11 @@ def _convolution_step(devices: int) -> str:
         [found, image, kernel, [16], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, True]],
         (kernel.shape, F32),
     )
-    total = w.all_reduce(grads[1], devices) if devices > 1 else grads[1]
+    exchange = Exchange((tuple(range(devices)),))
+    (total,) = PARALLEL["all_reduce"](w, [grads[1], exchange], (kernel.shape, F32))
     (moved,) = OPERATIONS["sub"](w, [kernel, total, 0.1], (kernel.shape, F32))
-    return w.module(
-        "torch_train_step",
-        [moved, grads[2]],
-        devices,
-        ["podyard: 1 of 9 operations are not in it: rand"],
-    )
+    notes = ["podyard: 1 of 9 operations are not in it: rand"]
+    return device_module(w, ModuleBorder("step", [moved, grads[2]], devices, notes=notes))
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -85,7 +84,7 @@ def test_an_operation_has_the_shape_that_pytorch_gives_it(
     assert found.shape == result
     assert (
         engine.analyze_stablehlo(
-            w.module("m", [found], 1), accelerator_type="v3-8"
+            device_module(w, ModuleBorder("m", [found], 1)), accelerator_type="v3-8"
         ).modelled_seconds
         > 0
     )

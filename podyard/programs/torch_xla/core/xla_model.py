@@ -197,7 +197,7 @@ def all_gather(
     if group is None:
         result = value.detach().clone()
     else:
-        result = torch.cat(list(group.gather(value, "all_gather")), dim=dim)
+        result = group.join(value, dim)
     return result if output is None else output.copy_(result)
 
 
@@ -218,18 +218,14 @@ def reduce_scatter(  # noqa: PLR0913
             for one in input
         ]
     group = _collectives.group_of(groups)
-    size, rank = (1, 0) if group is None else (group.size, group.rank)
+    size = 1 if group is None else group.size
     if shard_count != size or input.shape[scatter_dim] % shard_count:
         raise ValueError(
             f"{shard_count} parts of {input.shape[scatter_dim]} elements for {size} processes: "
             "each process gets one part, and all parts are equal"
         )
-    (total,) = (
-        [input]
-        if group is None
-        else group.reduce([input], reduce_type, f"reduce_scatter ({reduce_type})")
-    )
-    result = total.chunk(shard_count, dim=scatter_dim)[rank] * scale
+    part = input if group is None else group.reduce_part(input, reduce_type, scatter_dim)
+    result = part * scale
     return result if output is None else output.copy_(result)
 
 
@@ -315,8 +311,27 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> A
 # Data
 
 
-def send_cpu_data_to_device(data: Any, device: Any, input_sharding: Any = None) -> Any:  # noqa: ARG001
-    return ToXlaTensorArena(lambda tensors: [one.to(device) for one in tensors]).transform(data)
+def send_cpu_data_to_device(data: Any, device: Any, input_sharding: Any = None) -> Any:
+    """`input_sharding`: a ShardingSpec for the tensors that have its rank, or one for each key of a
+    dict."""
+    if isinstance(input_sharding, Mapping):
+        if not isinstance(data, Mapping):
+            raise ValueError("input batch should be a dict when input sharding is a dict.")
+        if missing := [key for key in data if key not in input_sharding]:
+            raise KeyError(f"Keys: {missing} are missing from input_sharding.")
+        return {
+            key: send_cpu_data_to_device(one, device, input_sharding[key])
+            for key, one in data.items()
+        }
+
+    def send(tensors: list[Any]) -> list[Any]:
+        sent = [one.to(device) for one in tensors]
+        for one in sent if input_sharding is not None else ():
+            if input_sharding.can_apply(one):
+                input_sharding.apply(one)
+        return sent
+
+    return ToXlaTensorArena(send).transform(data)
 
 
 class ToXlaTensorArena:

@@ -1,9 +1,7 @@
 """Writes StableHLO, an operation at a time: what a step of another framework is told to the
 estimator in.
 
-A module is the program of one device among several, as `jax.shard_map` would print it: nothing is
-split, and what the devices exchange stands in it.
-"""
+`torch_graph.module_text` writes the module around them."""
 
 from __future__ import annotations
 
@@ -11,7 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from podyard.programs.torch_graph.shardings import LogicalMesh
+
 Shape = tuple[int, ...]
+Type = tuple[Shape, str]
 
 
 class Value(NamedTuple):
@@ -36,19 +37,35 @@ def is_float(element: str) -> bool:
 
 class Writer:
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self.lines: list[str] = []
+        self.arguments: list[Value] = []
+        self.meshes: dict[LogicalMesh, str] = {}
+        self._swapped: dict[str, Value] = {}  # matrices, by their transposed ones
         self._count = 0
-        self._arguments: list[Value] = []
 
     def argument(self, shape: Shape, element: str) -> Value:
-        self._arguments.append(Value(f"%arg{len(self._arguments)}", shape, element))
-        return self._arguments[-1]
+        self.arguments.append(Value(f"%arg{len(self.arguments)}", shape, element))
+        return self.arguments[-1]
+
+    def mesh_name(self, mesh: LogicalMesh) -> str:
+        """By which the module names it."""
+        count = len(self.meshes)
+        return self.meshes.setdefault(mesh, f"mesh_{count}" if count else "mesh")
 
     def add(self, text: str, shape: Shape, element: str) -> Value:
         value = Value(f"%v{self._count}", shape, element)
         self._count += 1
-        self._lines.append(f"{value.name} = {text}")
+        self.lines.append(f"{value.name} = {text}")
         return value
+
+    def add_many(self, text: str, types: Sequence[Type]) -> list[Value]:
+        """An operation with a result for each of the types."""
+        if len(types) == 1:
+            return [self.add(text, *types[0])]
+        name = f"%v{self._count}"
+        self._count += 1
+        self.lines.append(f"{name}:{len(types)} = {text}")
+        return [Value(f"{name}#{place}", *one) for place, one in enumerate(types)]
 
     def constant(self, number: float, shape: Shape, element: str) -> Value:
         text = _number(number, element)
@@ -141,7 +158,11 @@ class Writer:
         shape = tuple(value.shape[axis] for axis in order)
         types = f"({value.type}) -> {tensor_type(shape, value.element)}"
         text = f"stablehlo.transpose {value.name}, dims = [{', '.join(map(str, order))}] : {types}"
-        return self.add(text, shape, value.element)
+        found = self.add(text, shape, value.element)
+        rank = len(order)
+        if rank in (2, 3) and list(order) == [*range(rank - 2), rank - 1, rank - 2]:
+            self._swapped[found.name] = value
+        return found
 
     def slice(self, value: Value, begins: Shape, ends: Shape, steps: Shape) -> Value:
         shape = tuple(
@@ -189,7 +210,12 @@ class Writer:
         return self.add(f"{text}{list(between)} : {types}", shape, value.element)
 
     def dot(self, one: Value, other: Value, axes: tuple[int, int], batched: bool = False) -> Value:
-        """`axes` are summed over; `batched`: the first axis of both is the same."""
+        """`axes` are summed over; `batched`: the first axis of both is the same. A product reads a
+        transposed matrix where it lies."""
+        if len(one.shape) == len(other.shape) == 2 + batched:
+            one, first = self._unswapped(one, axes[0])
+            other, second = self._unswapped(other, axes[1])
+            axes = first, second
         rest = [
             size
             for axis, size in enumerate(one.shape)
@@ -207,6 +233,11 @@ class Writer:
         return self.add(
             f"stablehlo.dot_general {one.name}, {other.name}, {how} : {types}", shape, one.element
         )
+
+    def _unswapped(self, value: Value, axis: int) -> tuple[Value, int]:
+        """The matrix that was transposed to this one, and its axis."""
+        source = self._swapped.get(value.name)
+        return (value, axis) if source is None else (source, 2 * len(value.shape) - 3 - axis)
 
     def convolution(
         self, one: Value, other: Value, shape: Shape, numbers: str,
@@ -305,64 +336,6 @@ class Writer:
         )
         return self.add(text, table.shape, table.element)
 
-    def all_reduce(self, value: Value, devices: int) -> Value:
-        how = (
-            "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = "
-            f"dense<[{list(range(devices))}]> : tensor<1x{devices}xi64>, use_global_device_ids"
-        )
-        types = f"({value.type}) -> {value.type}"
-        text = (
-            f'"stablehlo.all_reduce"({value.name}) <{{{how}}}> '
-            f"({_region('add', value.element)}) : {types}"
-        )
-        return self.add(text, value.shape, value.element)
-
-    def module(
-        self, name: str, results: Sequence[Value], devices: int, notes: Sequence[str] = ()
-    ) -> str:
-        """`notes` stand in front of it, as comments."""
-        comments = "".join(f"// {note}\n" for note in notes)
-        heading = (
-            f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, "
-            f"mhlo.num_replicas = 1 : i32}} {{\n"
-        )
-        arguments = ", ".join(f"{one.name}: {one.type}" for one in self._arguments)
-        returned, types = (
-            ", ".join(one.name for one in results),
-            ", ".join(one.type for one in results),
-        )
-        signature = f"  func.func public @main({arguments}) -> ({types}) {{\n"
-        if devices == 1:
-            body = "".join(f"    {line}\n" for line in self._lines)
-            return (
-                f"{comments}{heading}{signature}{body}    return {returned} : {types}\n  }}\n}}\n"
-            )
-        mesh = f'  sdy.mesh @mesh = <["i"={devices}]>\n'
-        outer = ", ".join(one.name for one in self._arguments)
-        whole = (
-            ", ".join(_replicate(one) for one in self._arguments),
-            ", ".join(map(_replicate, results)),
-        )
-        inner = ", ".join(
-            f"{one.name.replace('arg', 'own')}: {one.type}" for one in self._arguments
-        )
-        body = "".join(f"      {line.replace('%arg', '%own')}\n" for line in self._lines)
-        given = ", ".join(one.type for one in self._arguments)
-        names = [f"%0#{number}" if len(results) > 1 else "%0" for number in range(len(results))]
-        count = f":{len(results)}" if len(results) > 1 else ""
-        return (
-            f"{comments}{heading}{mesh}{signature}    %0{count} = sdy.manual_computation({outer}) "
-            f'in_shardings=[{whole[0]}] out_shardings=[{whole[1]}] manual_axes={{"i"}} '
-            f"({inner}) {{\n{body}"
-            f"      sdy.return {returned.replace('%arg', '%own')} : {types}\n    }} : ({given}) "
-            f"-> ({types})\n"
-            f"    return {', '.join(names)} : {types}\n  }}\n}}\n"
-        )
-
-
-def _replicate(value: Value) -> str:
-    return f"<@mesh, [{', '.join(['{}'] * len(value.shape))}]>"
-
 
 def _number(number: float, element: str) -> str:
     if element == "i1":
@@ -399,6 +372,10 @@ def _region(operation: str, element: str) -> str:
     )
 
 
+def sum_region(element: str) -> str:
+    return _region("add", element)
+
+
 def _comparing(direction: str, element: str) -> str:
     scalar = f"tensor<{element}>"
     return (
@@ -408,6 +385,5 @@ def _comparing(direction: str, element: str) -> str:
     )
 
 
-Type = tuple[Shape, str]
 # The writer, an operation's arguments, and the type of its first result.
 Operation = Callable[[Writer, list[Any], Type], list[Value]]

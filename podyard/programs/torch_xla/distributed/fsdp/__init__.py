@@ -1,0 +1,33 @@
+"""torch_xla.distributed.fsdp: FSDP of one process for each device is not emulated; its policies and
+checkpoints are here, since FSDPv2 uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ["XlaFullyShardedDataParallel", "checkpoint_module"]
+
+
+def XlaFullyShardedDataParallel(*_args: Any, **_named: Any) -> Any:
+    raise NotImplementedError(
+        "XlaFullyShardedDataParallel (FSDP v1) is not emulated: use FSDPv2, which is "
+        "torch_xla.experimental.spmd_fully_sharded_data_parallel.SpmdFullyShardedDataParallel, "
+        "after torch_xla.runtime.use_spmd() and without torch_xla.launch; or ZeRO-1, "
+        "torch_xla.distributed.zero_redundancy_optimizer.ZeroRedundancyOptimizer"
+    )
+
+
+def checkpoint_module(module: torch.nn.Module, **named: Any) -> torch.nn.Module:
+    """The module computes its forward again in the backward pass. `named`: of
+    torch.utils.checkpoint."""
+    forward = module.forward
+    named.setdefault("use_reentrant", False)
+
+    def compute_again(*args: Any, **options: Any) -> Any:
+        return checkpoint(forward, *args, **named, **options)
+
+    module.forward = compute_again
+    return module
