@@ -34,7 +34,7 @@ from podyard.programs.torch_graph.stablehlo_writer import Shape, Value, Writer
 from podyard.programs.torch_operations import OPERATIONS
 
 RECORDED_MAX = 200  # steps of a program that are recorded, in search of one of each kind
-_ELEMENTS = {
+ELEMENTS = {
     torch.float32: "f32", torch.float64: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
     torch.int64: "i64",
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8", torch.bool: "i1",
@@ -252,7 +252,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def _new(self, tensor: Any) -> _Ref:
         self._count += 1
-        return _Ref(self._count, tuple(tensor.shape), _ELEMENTS.get(tensor.dtype, "f32"))
+        return _Ref(self._count, tuple(tensor.shape), ELEMENTS.get(tensor.dtype, "f32"))
 
     def _ref(self, tensor: Any) -> _Ref:
         key = self._key(tensor)

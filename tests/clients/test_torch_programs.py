@@ -137,6 +137,29 @@ def test_spmd_is_one_process_for_each_host(python: str, tmp_path: Path) -> None:
     assert len(lines) == 4 and all(_way(line) < 1e-5 for line in lines)
 
 
+@pytest.mark.parametrize(("way", "rows"), [("processes", 8), ("spmd", 4)])
+def test_flash_attention_is_a_kernel_with_its_own_time(
+    python: str, way: str, rows: int, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    options = ["--report", str(report)]
+    program = str(PROGRAMS / "torch_flash.py")
+    (line,) = _lines("v5litepod-4", tmp_path, python, program, way, options=options)
+    assert _way(line) < 1e-5, line
+    (train,) = json.loads(report.read_text())["modules"]
+    assert [one.partition(":")[0] for one in train["kernels"]] == [
+        "_flash_attention_dkv_kernel",
+        "_flash_attention_dq_kernel",
+        "_flash_attention_kernel",
+    ]
+    assert train["doubts"] == []
+    # Nine products of attention (two forward, seven backward), of a chip's rows and heads.
+    heads = 2 if way == "processes" else 1
+    attention = 2 * 9 * rows * heads * 128 * 128 * 32
+    dense = 6 * rows * 128 * (12 * 64 * 64 + 64 * 256)
+    assert train["flopsPerDevice"] == pytest.approx(attention + dense, rel=0.15)
+
+
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
     _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
     files = sorted(tmp_path.glob("*.mlir"))

@@ -20,15 +20,19 @@ from podyard.programs.torch_graph.stablehlo_writer import (
 )
 
 _TARGET = "tpu_custom_call"
+LANES = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A kernel as an operation. `cost`: of one device. `taken`, `returned`: how its operands and
-    results are split; empty: they are not."""
+    """A kernel as an operation. `cost`: of one device. `results`: their types. `row_operands`,
+    `row_results`: places of those that hold one number for each row; the kernel has it in each
+    lane. `taken`, `returned`: how operands and results are split; empty: they are not."""
 
     cost: KernelCost
     results: tuple[Type, ...]
+    row_operands: tuple[int, ...] = ()
+    row_results: tuple[int, ...] = ()
     taken: tuple[TensorSharding, ...] = ()
     returned: tuple[TensorSharding, ...] = ()
 
@@ -79,31 +83,65 @@ def _reduce_scatter(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 
 def _kernel(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
-    operands: Sequence[Value] = a[0]
     call: KernelCall = a[1]
-    if not call.taken:
-        return w.add_many(_custom_call(call, operands, call.results), call.results)
-    shards = [
-        Value(f"%shard{place}", sharding.shard_shape(value.shape), value.element)
-        for place, (value, sharding) in enumerate(zip(operands, call.taken, strict=True))
+    operands = [
+        w.broadcast_in(one, (*one.shape, LANES), range(len(one.shape)))
+        if place in call.row_operands
+        else one
+        for place, one in enumerate(a[0])
     ]
     types = tuple(
-        (sharding.shard_shape(shape), element)
-        for (shape, element), sharding in zip(call.results, call.returned, strict=True)
+        ((*shape, LANES), element) if place in call.row_results else (shape, element)
+        for place, (shape, element) in enumerate(call.results)
     )
-    count = f":{len(types)}" if len(types) > 1 else ""
-    inner = [f"%kernel#{n}" if count else "%kernel" for n in range(len(types))]
-    mesh = call.taken[0].mesh
-    axes = ", ".join(f'"{name}"' for name, _ in mesh.axes)
+    if call.taken:
+        found = _sharded_call(w, call, operands, types)
+    else:
+        found = w.add_many(_custom_call(call, operands, types), types)
+    return [
+        _first_lane(w, one) if place in call.row_results else one for place, one in enumerate(found)
+    ]
+
+
+def _first_lane(w: Writer, value: Value) -> Value:
+    shape = value.shape[:-1]
+    lane = w.slice(value, (0,) * len(value.shape), (*shape, 1), (1,) * len(value.shape))
+    return w.reshape(lane, shape)
+
+
+def _sharded_call(
+    w: Writer, call: KernelCall, operands: Sequence[Value], types: Sequence[Type]
+) -> list[Value]:
+    """Each device calls the kernel with its part."""
+    taken = [_with_rank(one, len(v.shape)) for one, v in zip(call.taken, operands, strict=True)]
+    returned = [_with_rank(one, len(t[0])) for one, t in zip(call.returned, types, strict=True)]
+    shards = [
+        Value(f"%shard{place}", sharding.shard_shape(value.shape), value.element)
+        for place, (value, sharding) in enumerate(zip(operands, taken, strict=True))
+    ]
+    own = [
+        (sharding.shard_shape(shape), element)
+        for (shape, element), sharding in zip(types, returned, strict=True)
+    ]
+    count = f":{len(own)}" if len(own) > 1 else ""
+    inner = [f"%kernel#{n}" if count else "%kernel" for n in range(len(own))]
+    axes = ", ".join(f'"{name}"' for name, _ in taken[0].mesh.axes)
     text = (
         f"sdy.manual_computation({', '.join(one.name for one in operands)}) "
-        f"in_shardings=[{_texts(w, call.taken)}] out_shardings=[{_texts(w, call.returned)}] "
+        f"in_shardings=[{_texts(w, taken)}] out_shardings=[{_texts(w, returned)}] "
         f"manual_axes={{{axes}}} ({', '.join(f'{one.name}: {one.type}' for one in shards)}) {{\n"
-        f"        %kernel{count} = {_custom_call(call, shards, types)}\n"
-        f"        sdy.return {', '.join(inner)} : {_types(types)}\n"
-        f"      }} : ({', '.join(one.type for one in operands)}) -> ({_types(call.results)})"
+        f"        %kernel{count} = {_custom_call(call, shards, own)}\n"
+        f"        sdy.return {', '.join(inner)} : {_types(own)}\n"
+        f"      }} : ({', '.join(one.type for one in operands)}) -> ({_types(types)})"
     )
-    return w.add_many(text, call.results)
+    return w.add_many(text, types)
+
+
+def _with_rank(sharding: TensorSharding, rank: int) -> TensorSharding:
+    """Further dimensions are whole."""
+    return dataclasses.replace(
+        sharding, dims=(sharding.dims + ((),) * (rank - len(sharding.dims)))[:rank]
+    )
 
 
 def _custom_call(call: KernelCall, operands: Sequence[Value], types: Sequence[Type]) -> str:

@@ -69,3 +69,10 @@ def note_step() -> None:
 def pause() -> Any:
     found = steps()
     return contextlib.nullcontext() if found is None else found.pause()
+
+
+def element(tensor: Any) -> str:
+    """As StableHLO writes the type of its numbers."""
+    from podyard.programs.torch_steps import ELEMENTS
+
+    return ELEMENTS.get(tensor.dtype, "f32")
