@@ -160,6 +160,56 @@ def test_flash_attention_is_a_kernel_with_its_own_time(
     assert train["flopsPerDevice"] == pytest.approx(attention + dense, rel=0.15)
 
 
+def test_zero_has_a_part_of_the_states_in_each_process_and_resumes(
+    python: str, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    options = ["--report", str(report)]
+    program = str(PROGRAMS / "torch_zero.py")
+    losses, states = _lines("v5litepod-4", tmp_path, python, program, options=options)
+    assert _way(losses) < 1e-5, losses
+    assert states == "0.500 of two states for each parameter"
+    (train,) = json.loads(report.read_text())["modules"]
+    assert train["doubts"] == [] and train["devices"] == 4
+    # Parameters, gradients and AdamW's two states are 16 bytes for each parameter without ZeRO.
+    assert train["argumentBytes"] < 16 * 132_864
+
+
+def test_a_scan_computes_each_turn_and_its_gradient(python: str, tmp_path: Path) -> None:
+    sums, losses = _lines("v5litepod-4", tmp_path, python, str(PROGRAMS / "torch_scan.py"))
+    turns = "[[2.0, 4.0], [8.0, 12.0], [18.0, 24.0]]"
+    assert sums == f"[9.0, 12.0] {turns} [3.0, 3.0] [[3.0, 3.0], [2.0, 2.0], [1.0, 1.0]]"
+    assert _way(losses) < 1e-5, losses
+
+
+@pytest.mark.parametrize(
+    ("case", "error"),
+    [
+        ("fsdp1", "XlaFullyShardedDataParallel (FSDP v1) is not emulated: use FSDPv2, "),
+        ("stablehlo", "get_stablehlo is not emulated: operations are computed when they are"),
+        ("unmarked", "shardings need SPMD: call torch_xla.runtime.use_spmd() at the start"),
+        ("rank", "Partition spec length (1) should be equal to the input rank (2)."),
+        ("axis", "Axis name rows is not defined in the given mesh"),
+        ("spmd", "SPMD has one process for each host, and this is one of 4: call use_spmd()"),
+        ("carry", "`fn` must return a carry with the shapes and dtypes of the one that it takes"),
+        ("auto", "use_spmd(auto=True) is not emulated: nothing here searches for shardings."),
+    ],
+)
+def test_what_is_not_emulated_says_so_and_what_to_do(
+    python: str, case: str, error: str, tmp_path: Path
+) -> None:
+    done = _run("v5litepod-4", tmp_path, python, str(PROGRAMS / "torch_refusals.py"), case)
+    assert done.returncode == 1 and error in done.stderr, done.stderr
+
+
+def test_a_dry_run_is_rejected(python: str, tmp_path: Path) -> None:
+    options = ["--dry-run"]
+    program = str(PROGRAMS / "torch_scan.py")
+    done = _run("v5litepod-4", tmp_path, python, program, options=options)
+    assert done.returncode == 1 and "losses are 0" not in done.stderr
+    assert "a dry run needs JAX: steps of PyTorch are computed; leave --dry-run" in done.stderr
+
+
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
     _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
     files = sorted(tmp_path.glob("*.mlir"))

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 from torch_xla import _collectives, _process, _steps
+from torch_xla._refusals import refusal
 from torch_xla.debug import metrics
 from torch_xla.runtime import xla_device as xla_device
+from torch_xla.stablehlo import INSTEAD
 
 from podyard.base.clock import OsClock
 
@@ -439,3 +441,7 @@ class RateTracker:
     def global_rate(self) -> float:
         passed = self._clock.monotonic_seconds() - self._start
         return self._count / passed if passed else 0.0
+
+
+get_stablehlo = refusal("torch_xla.core.xla_model.get_stablehlo", INSTEAD)
+get_stablehlo_bytecode = refusal("torch_xla.core.xla_model.get_stablehlo_bytecode", INSTEAD)

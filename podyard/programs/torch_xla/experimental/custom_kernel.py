@@ -3,12 +3,13 @@ it is the kernels that a TPU runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch_xla import _spmd, _steps
+from torch_xla._refusals import refusal
 from torch_xla.distributed.spmd import get_global_mesh
 
 from podyard.base.kernel_cost import KernelCost
@@ -212,22 +213,16 @@ def jax_import_guard() -> None:
     """JAX may be imported before torch_xla here."""
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(*_args: Any, **_named: Any) -> Any:
-        raise NotImplementedError(
-            f"torch_xla.experimental.custom_kernel.{name} is not emulated: of its kernels "
-            "flash_attention is. Call PyTorch's own operations in its place, or write the program "
-            "in JAX, whose Pallas kernels run here"
-        )
-
-    return refuse
-
-
-make_kernel_from_pallas = _refusal("make_kernel_from_pallas")
-trace_pallas = _refusal("trace_pallas")
-paged_attention = _refusal("paged_attention")
-multi_queries_paged_attention = _refusal("multi_queries_paged_attention")
-ragged_paged_attention = _refusal("ragged_paged_attention")
-quantized_matmul_int8 = _refusal("quantized_matmul_int8")
-gmm = _refusal("gmm")
-tgmm = _refusal("tgmm")
+_INSTEAD = (
+    "of torch_xla's kernels flash_attention is. Call PyTorch's own operations in its place, or "
+    "write the program in JAX, whose Pallas kernels run here"
+)
+_NAME = "torch_xla.experimental.custom_kernel"
+make_kernel_from_pallas = refusal(f"{_NAME}.make_kernel_from_pallas", _INSTEAD)
+trace_pallas = refusal(f"{_NAME}.trace_pallas", _INSTEAD)
+paged_attention = refusal(f"{_NAME}.paged_attention", _INSTEAD)
+multi_queries_paged_attention = refusal(f"{_NAME}.multi_queries_paged_attention", _INSTEAD)
+ragged_paged_attention = refusal(f"{_NAME}.ragged_paged_attention", _INSTEAD)
+quantized_matmul_int8 = refusal(f"{_NAME}.quantized_matmul_int8", _INSTEAD)
+gmm = refusal(f"{_NAME}.gmm", _INSTEAD)
+tgmm = refusal(f"{_NAME}.tgmm", _INSTEAD)

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
+from torch_xla._refusals import refusal
 
 __all__ = ["XlaFullyShardedDataParallel", "checkpoint_module"]
 
 
-def XlaFullyShardedDataParallel(*_args: Any, **_named: Any) -> Any:
-    raise NotImplementedError(
-        "XlaFullyShardedDataParallel (FSDP v1) is not emulated: use FSDPv2, which is "
-        "torch_xla.experimental.spmd_fully_sharded_data_parallel.SpmdFullyShardedDataParallel, "
-        "after torch_xla.runtime.use_spmd() and without torch_xla.launch; or ZeRO-1, "
-        "torch_xla.distributed.zero_redundancy_optimizer.ZeroRedundancyOptimizer"
-    )
+XlaFullyShardedDataParallel = refusal(
+    "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel (FSDP v1)",
+    "use FSDPv2, torch_xla.experimental.spmd_fully_sharded_data_parallel."
+    "SpmdFullyShardedDataParallel, after torch_xla.runtime.use_spmd() and without "
+    "torch_xla.launch; or ZeRO-1, torch_xla.distributed.zero_redundancy_optimizer",
+)
 
 
 def checkpoint_module(module: torch.nn.Module, **named: Any) -> torch.nn.Module:

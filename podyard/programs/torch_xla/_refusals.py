@@ -1,0 +1,25 @@
+"""What is not emulated, and what to do in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from podyard.programs import slice as slices
+
+
+def refusal(name: str, instead: str) -> Callable[..., Any]:
+    """A function that says that it is not there."""
+
+    def refuse(*_args: Any, **_named: Any) -> Any:
+        raise NotImplementedError(f"{name} is not emulated: {instead}")
+
+    return refuse
+
+
+def refuse_dry_run() -> None:
+    if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
+        raise SystemExit(
+            "podyard: a dry run needs JAX: steps of PyTorch are computed; leave --dry-run away"
+        )
