@@ -28,7 +28,7 @@ from podyard.programs.torch_graph.module_text import (
     device_module,
     partitioned_module,
 )
-from podyard.programs.torch_graph.parallel import PARALLEL, Exchange, KernelCall
+from podyard.programs.torch_graph.parallel import PARALLEL, GroupExchange, KernelCall
 from podyard.programs.torch_graph.shardings import TensorSharding
 from podyard.programs.torch_graph.stablehlo_writer import Shape, Value, Writer
 from podyard.programs.torch_operations import OPERATIONS
@@ -94,7 +94,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         return found
 
     def note_exchange(
-        self, name: str, tensors: Sequence[Any], results: Sequence[Any], exchange: Exchange
+        self, name: str, tensors: Sequence[Any], results: Sequence[Any], exchange: GroupExchange
     ) -> None:
         """`name`: an operation of StableHLO, of each of the tensors."""
         for tensor, result in zip(tensors, results, strict=True):
@@ -284,7 +284,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         """The module, and the numbers of its arguments and results."""
         makers = {ref.number: node for node in self._nodes for ref in node.results}
         roots = dict.fromkeys(
-            ref.number for ref in (*self._reads.values(), *self._left()) if ref.number in makers
+            ref.number
+            for ref in (*self._reads.values(), *self._remaining_values())
+            if ref.number in makers
         )
         needed = self._need(list(roots), makers)
         nodes = [node for node in self._nodes if any(ref.number in needed for ref in node.results)]
@@ -331,7 +333,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         text = (partitioned_module if self._is_partitioned else device_module)(writer, border)
         return text.encode(), arguments_of, results
 
-    def _left(self) -> Iterator[_Ref]:
+    def _remaining_values(self) -> Iterator[_Ref]:
         """The values that are there after the step."""
         for key, ref in self._changes.items():
             if not self._storages[key[0]].expired():
@@ -363,9 +365,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
             return [None] * len(node.results)
         try:
-            found = operation(writer, arguments, (first.shape, first.element))
+            results = operation(writer, arguments, (first.shape, first.element))
             # as among the results: gradients nobody asked for
-            return [value for value in found if value is not None]
+            return [value for value in results if value is not None]
         except Exception:
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
             return [writer.constant(0.0, ref.shape, ref.element) for ref in node.results]
@@ -472,7 +474,7 @@ class TorchSteps:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[StepRecording | None]:
-        """What happens here is not the device's."""
+        """Leave out of the step what happens here: it is not the device's."""
         recording, self._recording = self._recording, None
         if recording is None:
             yield None

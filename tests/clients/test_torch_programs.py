@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -127,8 +129,26 @@ def test_spmd_trains_as_plain_pytorch_does_and_its_collectives_are_priced(
     assert 12 * parameters < train["argumentBytes"] < 12 * parameters + 300_000
 
 
+def test_a_sharded_step_costs_what_it_costs_in_jax(python: str, tmp_path: Path) -> None:
+    own, other = (
+        _step_of(interpreter, tmp_path, str(PROGRAMS / f"sharded_mlp_{name}.py"))
+        for name, interpreter in (("torch", python), ("jax", sys.executable))
+    )
+    assert own["deviceSecondsPerRun"] == pytest.approx(other["deviceSecondsPerRun"], rel=0.05)
+    for figure in ("flopsPerDevice", "argumentBytes", "peakBytes"):
+        assert own[figure] == pytest.approx(other[figure], rel=0.01), figure
+
+
+def _step_of(interpreter: str, folder: Path, program: str) -> dict[str, Any]:
+    """The training step in the report of a program."""
+    report = folder / "report.json"
+    _lines("v5litepod-8", folder, interpreter, program, options=["--report", str(report)])
+    modules = json.loads(report.read_text())["modules"]
+    return next(one for one in modules if one["name"] in ("torch_train_step", "jit_step"))
+
+
 def _way(line: str) -> float:
-    """How far the losses are from plain PyTorch's."""
+    """Return the largest difference of the losses from plain PyTorch's."""
     return float(line.rpartition(", ")[2].split()[0])
 
 
@@ -192,13 +212,15 @@ def test_a_scan_computes_each_turn_and_its_gradient(python: str, tmp_path: Path)
         ("axis", "Axis name rows is not defined in the given mesh"),
         ("spmd", "SPMD has one process for each host, and this is one of 4: call use_spmd()"),
         ("carry", "`fn` must return a carry with the shapes and dtypes of the one that it takes"),
+        ("minibatch", "minibatch=True is not emulated on 4 hosts: load the whole batch on each"),
         ("auto", "use_spmd(auto=True) is not emulated: nothing here searches for shardings."),
     ],
 )
 def test_what_is_not_emulated_says_so_and_what_to_do(
     python: str, case: str, error: str, tmp_path: Path
 ) -> None:
-    done = _run("v5litepod-4", tmp_path, python, str(PROGRAMS / "torch_refusals.py"), case)
+    kind = "v3-32" if case == "minibatch" else "v5litepod-4"
+    done = _run(kind, tmp_path, python, str(PROGRAMS / "torch_refusals.py"), case)
     assert done.returncode == 1 and error in done.stderr, done.stderr
 
 

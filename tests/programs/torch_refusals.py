@@ -1,4 +1,4 @@
-"""What programs for torch_xla get wrong, and what is not emulated: python torch_refusals.py
+"""Errors of programs for torch_xla, and parts of it that are not emulated: python torch_refusals.py
 CASE."""
 
 import sys
@@ -34,5 +34,8 @@ elif CASE == "spmd":
     torch_xla.launch(shard_in_a_process, start_method="fork")
 elif CASE == "carry":
     scan(lambda carry, x: (torch.cat([carry, x]), None), torch.ones(2), torch.ones(3, 2))
+elif CASE == "minibatch":
+    xr.use_spmd()
+    xs.ShardingSpec(xs.get_1d_mesh("data"), ("data", None), minibatch=True)
 elif CASE == "auto":
     xr.use_spmd(auto=True)

@@ -1,2 +1,2 @@
-"""What a recorded step of PyTorch holds besides PyTorch's own operations: shardings, exchanges,
-kernels."""
+"""The parts of a recorded step of PyTorch that are not PyTorch's operations: shardings, exchanges,
+kernels; and its text."""

@@ -52,9 +52,9 @@ class AttentionShape:
 
     def scores(self, block_q: int, block_k: int) -> float:
         """Of all matrices, in the blocks that are visited."""
-        return self.matrices * self.visited(block_q, block_k) * block_q * block_k
+        return self.matrices * self.block_count(block_q, block_k) * block_q * block_k
 
-    def visited(self, block_q: int, block_k: int) -> int:
+    def block_count(self, block_q: int, block_k: int) -> int:
         """Blocks of a matrix; a causal mask leaves out those above the diagonal."""
         rows, columns = -(-self.queries // block_q), -(-self.keys // block_k)
         if not self.causal:
@@ -112,14 +112,14 @@ def keys_cost(shape: AttentionShape) -> KernelCost:
         vector += 2 * shape.matrices * shape.keys * shape.width
     steps = rows * columns
     # Queries' blocks above the diagonal are not fetched, but for the first one.
-    fetches = shape.visited(block_q, block_k) + columns - 1 if shape.causal else steps
+    fetches = shape.block_count(block_q, block_k) + columns - 1 if shape.causal else steps
     lanes = block_q * LANES * _WORD
     moved = 2 * block_q * shape.width * shape.itemsize + lanes
     nbytes = (
         min(fetches, steps) * moved
         + 2 * steps * lanes
         + shape.row_bytes(0, 4, 0)
-        + shape.visited(block_q, block_k) * block_q * block_k * shape.bias_bytes
+        + shape.block_count(block_q, block_k) * block_q * block_k * shape.bias_bytes
     )
     return KernelCost(
         "_flash_attention_dkv_kernel",
@@ -144,8 +144,8 @@ def queries_cost(shape: AttentionShape) -> KernelCost:
     vector = scores * (each + shape.width / inner)
     if shape.is_low:
         vector += shape.matrices * shape.queries * shape.width
-    fetched = shape.visited(block_q, block_k) * block_k * shape.width * shape.itemsize
-    bias = shape.visited(block_q, block_k) * block_q * block_k * shape.bias_bytes
+    fetched = shape.block_count(block_q, block_k) * block_k * shape.width * shape.itemsize
+    bias = shape.block_count(block_q, block_k) * block_q * block_k * shape.bias_bytes
     return KernelCost(
         "_flash_attention_dq_kernel",
         flops=6 * scores * shape.width,

@@ -36,10 +36,10 @@ def annotate(tensor: Any, sharding: TensorSharding) -> None:
 
 
 def sharding_of(tensor: Any) -> TensorSharding | None:
-    found = _annotations.get(tensor.untyped_storage()._cdata)
-    if found is None or found.memory.expired() or found.shape != tuple(tensor.shape):
+    mark = _annotations.get(tensor.untyped_storage()._cdata)
+    if mark is None or mark.memory.expired() or mark.shape != tuple(tensor.shape):
         return None
-    return found.sharding
+    return mark.sharding
 
 
 def clear(tensor: Any) -> None:

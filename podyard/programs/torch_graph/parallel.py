@@ -1,5 +1,4 @@
-"""What a step has besides PyTorch's operations, in StableHLO: constraints on shardings, exchanges
-between devices, kernels."""
+"""Constraints on shardings, exchanges between devices, and kernels of a step, in StableHLO."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class KernelCall:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Exchange:
+class GroupExchange:
     """`groups`: the devices that exchange with each other, all of one size. `axis`: along which
     parts are joined or cut."""
 
@@ -95,11 +94,12 @@ def _kernel(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
         for place, (shape, element) in enumerate(call.results)
     )
     if call.taken:
-        found = _sharded_call(w, call, operands, types)
+        results = _sharded_call(w, call, operands, types)
     else:
-        found = w.add_many(_custom_call(call, operands, types), types)
+        results = w.add_many(_custom_call(call, operands, types), types)
     return [
-        _first_lane(w, one) if place in call.row_results else one for place, one in enumerate(found)
+        _first_lane(w, one) if place in call.row_results else one
+        for place, one in enumerate(results)
     ]
 
 

@@ -158,11 +158,11 @@ class Writer:
         shape = tuple(value.shape[axis] for axis in order)
         types = f"({value.type}) -> {tensor_type(shape, value.element)}"
         text = f"stablehlo.transpose {value.name}, dims = [{', '.join(map(str, order))}] : {types}"
-        found = self.add(text, shape, value.element)
+        swapped = self.add(text, shape, value.element)
         rank = len(order)
         if rank in (2, 3) and list(order) == [*range(rank - 2), rank - 1, rank - 2]:
-            self._swapped[found.name] = value
-        return found
+            self._swapped[swapped.name] = value
+        return swapped
 
     def slice(self, value: Value, begins: Shape, ends: Shape, steps: Shape) -> Value:
         shape = tuple(
@@ -213,8 +213,8 @@ class Writer:
         """`axes` are summed over; `batched`: the first axis of both is the same. A product reads a
         transposed matrix where it lies."""
         if len(one.shape) == len(other.shape) == 2 + batched:
-            one, first = self._unswapped(one, axes[0])
-            other, second = self._unswapped(other, axes[1])
+            one, first = self._transpose_source(one, axes[0])
+            other, second = self._transpose_source(other, axes[1])
             axes = first, second
         rest = [
             size
@@ -234,7 +234,7 @@ class Writer:
             f"stablehlo.dot_general {one.name}, {other.name}, {how} : {types}", shape, one.element
         )
 
-    def _unswapped(self, value: Value, axis: int) -> tuple[Value, int]:
+    def _transpose_source(self, value: Value, axis: int) -> tuple[Value, int]:
         """The matrix that was transposed to this one, and its axis."""
         source = self._swapped.get(value.name)
         return (value, axis) if source is None else (source, 2 * len(value.shape) - 3 - axis)

@@ -18,5 +18,5 @@ def _get_xla_sharding_specs(tensors: Sequence[Any]) -> list[str]:
 
 
 def _get_xla_sharding_type(tensor: Any) -> int | None:
-    found = sharding_type_of(tensor)
-    return None if found is None else int(found)
+    kind = sharding_type_of(tensor)
+    return None if kind is None else int(kind)

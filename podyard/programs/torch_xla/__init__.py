@@ -34,7 +34,7 @@ __all__ = [
     ),
 ]
 
-TESTED = ("2.13.",)
+TESTED = ("2.13.", "2.14.")
 
 _refusals.refuse_dry_run()
 _device.install()

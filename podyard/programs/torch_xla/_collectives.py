@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch_xla import _process, _steps
 
 from podyard.base.clock import OsClock
-from podyard.programs.torch_graph.parallel import Exchange
+from podyard.programs.torch_graph.parallel import GroupExchange
 
 JOIN_SECONDS = 300.0  # until all processes have started
 # a process may take its time; one that ends is noticed by its connections
@@ -64,7 +64,7 @@ class ReplicaGroup:
         with _steps.pause() as recording:
             found = self._reduce(tensors, how, what)
             if recording is not None:
-                recording.note_exchange("all_reduce", tensors, found, Exchange(self._groups))
+                recording.note_exchange("all_reduce", tensors, found, GroupExchange(self._groups))
         return found
 
     def _reduce(self, tensors: Sequence[torch.Tensor], how: str, what: str) -> list[torch.Tensor]:
@@ -95,22 +95,22 @@ class ReplicaGroup:
         """The values of all, one after the other along an axis."""
         axis %= value.dim()
         with _steps.pause() as recording:
-            found = torch.cat(list(self.gather(value, "all_gather")), dim=axis)
+            joined = torch.cat(list(self.gather(value, "all_gather")), dim=axis)
             if recording is not None:
-                exchange = Exchange(self._groups, axis)
-                recording.note_exchange("all_gather", [value], [found], exchange)
-        return found
+                exchange = GroupExchange(self._groups, axis)
+                recording.note_exchange("all_gather", [value], [joined], exchange)
+        return joined
 
     def reduce_part(self, value: torch.Tensor, how: str, axis: int) -> torch.Tensor:
         """This process' part, along an axis, of the reduction."""
         axis %= value.dim()
         with _steps.pause() as recording:
             (total,) = self.reduce([value], how, f"reduce_scatter ({how})")
-            found = total.chunk(self.size, dim=axis)[self.rank].clone()
+            part = total.chunk(self.size, dim=axis)[self.rank].clone()
             if recording is not None:
-                exchange = Exchange(self._groups, axis)
-                recording.note_exchange("reduce_scatter", [value], [found], exchange)
-        return found
+                exchange = GroupExchange(self._groups, axis)
+                recording.note_exchange("reduce_scatter", [value], [part], exchange)
+        return part
 
     def gather(self, value: torch.Tensor, what: str) -> torch.Tensor:
         """The values of all, along a new first axis."""

@@ -93,14 +93,14 @@ def _copy_between_devices() -> None:
                 else:
                     args = (torch.device("xla", 0), *args[1:])
             elif str(target) == "cpu":
-                found = move(self, *args, **named)
-                return found.clone() if found is self else found
+                copy = move(self, *args, **named)
+                return copy.clone() if copy is self else copy
             if is_xla(target):
                 _steps.note_move(self)
-        found = move(self, *args, **named)
-        if found is not self and (sharding := marks.sharding_of(self)) is not None:
-            marks.annotate(found, sharding)
-        return found
+        copy = move(self, *args, **named)
+        if copy is not self and (sharding := marks.sharding_of(self)) is not None:
+            marks.annotate(copy, sharding)
+        return copy
 
     def cpu(self: Any, *args: Any, **named: Any) -> Any:
         found = to_cpu(self, *args, **named)

@@ -1,4 +1,4 @@
-"""What is not emulated, and what to do in its place."""
+"""Errors for the parts of torch_xla that are not emulated: they say what to do in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program's user is told once: in one process of the run."""
+"""Messages that one process of a run writes for all."""
 
 from __future__ import annotations
 

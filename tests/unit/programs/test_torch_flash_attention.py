@@ -46,10 +46,10 @@ def _traced(shape: AttentionShape, differentiates: bool = True) -> list[KernelCo
 
     def attend(*arrays: Any) -> Any:
         scale = 0.1 if shape.scaled else 1.0
-        found = flash.flash_attention(
+        output = flash.flash_attention(
             *arrays, causal=shape.causal, sm_scale=scale, block_sizes=blocks
         )
-        return found.astype(jax.numpy.float32).sum()
+        return output.astype(jax.numpy.float32).sum()
 
     dtype = jax.numpy.float32 if shape.itemsize == 4 else jax.numpy.bfloat16
     size = (shape.batch, shape.heads, shape.queries, shape.width)

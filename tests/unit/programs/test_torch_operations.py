@@ -14,7 +14,7 @@ from podyard.programs.torch_graph.module_text import (
     device_module,
     partitioned_module,
 )
-from podyard.programs.torch_graph.parallel import PARALLEL, Exchange, KernelCall
+from podyard.programs.torch_graph.parallel import PARALLEL, GroupExchange, KernelCall
 from podyard.programs.torch_graph.shardings import LogicalMesh, TensorSharding
 from podyard.programs.torch_graph.stablehlo_writer import Value, Writer
 from podyard.programs.torch_operations import OPERATIONS
@@ -33,7 +33,7 @@ def _convolution_step(devices: int) -> str:
         [found, image, kernel, [16], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, True]],
         (kernel.shape, F32),
     )
-    exchange = Exchange((tuple(range(devices)),))
+    exchange = GroupExchange((tuple(range(devices)),))
     (total,) = PARALLEL["all_reduce"](w, [grads[1], exchange], (kernel.shape, F32))
     (moved,) = OPERATIONS["sub"](w, [kernel, total, 0.1], (kernel.shape, F32))
     notes = ["podyard: 1 of 9 operations are not in it: rand"]
@@ -96,23 +96,23 @@ def test_an_operation_has_the_shape_that_pytorch_gives_it(
     )
 
 
-PAIRS = Exchange(((0, 1), (2, 3), (4, 5), (6, 7)))
+PAIRS = GroupExchange(((0, 1), (2, 3), (4, 5), (6, 7)))
 
 
 @pytest.mark.parametrize(
     ("name", "exchange", "result", "size"),
     [
         ("all_reduce", PAIRS, (8, 64), 2048),
-        ("all_gather", Exchange(PAIRS.groups, axis=1), (8, 128), 4096),
+        ("all_gather", GroupExchange(PAIRS.groups, axis=1), (8, 128), 4096),
         ("reduce_scatter", PAIRS, (4, 64), 2048),
     ],
 )
 def test_exchanges_are_priced_by_their_groups(
-    name: str, exchange: Exchange, result: tuple[int, ...], size: int
+    name: str, exchange: GroupExchange, result: tuple[int, ...], size: int
 ) -> None:
     w = Writer()
-    (found,) = PARALLEL[name](w, [w.argument((8, 64), F32), exchange], (result, F32))
-    text = device_module(w, ModuleBorder("m", [found], 8))
+    (result_value,) = PARALLEL[name](w, [w.argument((8, 64), F32), exchange], (result, F32))
+    text = device_module(w, ModuleBorder("m", [result_value], 8))
     priced = engine.analyze_stablehlo(text, accelerator_type="v5litepod-8")
     (line,) = priced.collectives
     assert 'over 4 groups of 2 ("i":2)' in line and f"of {size} bytes" in line
@@ -126,19 +126,21 @@ def _sharded_step(marked: bool) -> str:
     """A product whose rows and columns are split, if the intermediate is marked so."""
     w = Writer()
     rows, weight = w.argument((512, 1024), F32), w.argument((1024, 2048), F32)
-    (found,) = OPERATIONS["mm"](w, [rows, weight], ((512, 2048), F32))
+    (product,) = OPERATIONS["mm"](w, [rows, weight], ((512, 2048), F32))
     if marked:
         sharding = TensorSharding(MESH, (("data",), ("model",)))
-        (found,) = PARALLEL["sharding_constraint"](w, [found, sharding], (found.shape, F32))
+        (product,) = PARALLEL["sharding_constraint"](w, [product, sharding], (product.shape, F32))
     shardings = {0: TensorSharding(MESH, (("data",), ()))}
-    return partitioned_module(w, ModuleBorder("m", [found], 8, {}, shardings))
+    return partitioned_module(w, ModuleBorder("m", [product], 8, {}, shardings))
 
 
 def test_a_marked_intermediate_splits_what_makes_it() -> None:
     product = 2 * 512 * 1024 * 2048
     for marked, parts in ((False, 4), (True, 8)):
-        found = engine.analyze_stablehlo(_sharded_step(marked), accelerator_type="v5litepod-8")
-        assert found.flops == product / parts
+        estimate_of_step = engine.analyze_stablehlo(
+            _sharded_step(marked), accelerator_type="v5litepod-8"
+        )
+        assert estimate_of_step.flops == product / parts
 
 
 def test_a_kernel_runs_on_the_shards_that_it_is_given() -> None:
@@ -152,8 +154,8 @@ def test_a_kernel_runs_on_the_shards_that_it_is_given() -> None:
     output, sums = PARALLEL["kernel"](w, [[query], call], (shape, "bf16"))
     assert (sums.shape, sums.element) == rows
     border = ModuleBorder("m", [output, sums], 8, {}, {0: sharding})
-    found = engine.analyze_stablehlo(partitioned_module(w, border), accelerator_type="v5litepod-8")
-    assert found.flops == pytest.approx(1e9, rel=1e-3) and found.ici_bytes == 0
+    priced = engine.analyze_stablehlo(partitioned_module(w, border), accelerator_type="v5litepod-8")
+    assert priced.flops == pytest.approx(1e9, rel=1e-3) and priced.ici_bytes == 0
 
 
 def test_what_is_written_in_place_takes_its_memory_once() -> None:
@@ -162,5 +164,5 @@ def test_what_is_written_in_place_takes_its_memory_once() -> None:
     (moved,) = OPERATIONS["mul"](w, [weight, 0.5], (weight.shape, F32))
     for aliases, size in (({}, 2 * 4 * 2**20), ({0: 0}, 4 * 2**20)):
         text = device_module(w, ModuleBorder("m", [moved], 1, aliases))
-        found = engine.analyze_stablehlo(text, accelerator_type="v3-8")
-        assert found.peak_hbm_bytes == pytest.approx(size, rel=0.01)
+        priced = engine.analyze_stablehlo(text, accelerator_type="v3-8")
+        assert priced.peak_hbm_bytes == pytest.approx(size, rel=0.01)

@@ -8,6 +8,7 @@ Each process has a part of every parameter's first dimension: gradients are summ
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,44 +22,65 @@ from torch_xla.core import xla_model as xm
 _SCHEME = "sharding_scheme"
 
 
-class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
-    """`bucket_cap_mb_...` joins exchanges on a TPU, and changes no number: here each tensor is
-    exchanged by itself."""
+@dataclasses.dataclass(frozen=True)
+class ZeroOptions:
+    """The optimizer's own arguments. `pin_layout` and `bucket_cap_mb_...` change no number: each
+    tensor is exchanged by itself here."""
 
-    def __init__(  # noqa: PLR0913 (as in torch_xla)
-        self, params: Iterable[Any], optimizer_class: type[torch.optim.Optimizer],
-        optimizer_dtype: Any = None, grad_clipping: bool = True, max_norm: float | None = None,
-        pin_layout: bool = True, sharding_groups: Any = None, grad_norm_groups: Any = None,
-        lazy_init: bool = False, bucket_cap_mb_all_gather: int = 0,
-        bucket_cap_mb_reduce_scatter: int = 0, use_grad_acc_hook: bool = False,
-        save_master_weights: bool = False, higher_cc_precision: bool = False, **defaults: Any,
-    ) -> None:  # fmt: skip
-        del bucket_cap_mb_all_gather, bucket_cap_mb_reduce_scatter
+    optimizer_dtype: Any = None
+    grad_clipping: bool = True
+    max_norm: float | None = None
+    pin_layout: bool = True
+    sharding_groups: Any = None
+    grad_norm_groups: Any = None
+    lazy_init: bool = False
+    bucket_cap_mb_all_gather: int = 0
+    bucket_cap_mb_reduce_scatter: int = 0
+    use_grad_acc_hook: bool = False
+    save_master_weights: bool = False
+    higher_cc_precision: bool = False
+
+
+class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer of `optimizer_class` over this process' part of each parameter."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        optimizer_class: type[torch.optim.Optimizer],
+        *positional: Any,
+        **named: Any,
+    ) -> None:
+        """`positional`, `named`: of `ZeroOptions`, in their order; other names are the wrapped
+        optimizer's."""
+        names = [field.name for field in dataclasses.fields(ZeroOptions)]
+        options = ZeroOptions(
+            *positional, **{name: named.pop(name) for name in names if name in named}
+        )
         if _spmd.is_on():
             raise RuntimeError(
                 "ZeroRedundancyOptimizer needs a process for each device: start the program with "
                 "torch_xla.launch and without use_spmd(), or shard with FSDPv2"
             )
-        if not save_master_weights:
+        if not options.save_master_weights:
             logging.warning(
                 "Not saving master weights may have accuracy issues when resuming training!"
             )
-        super().__init__(params, defaults)
+        super().__init__(params, named)
         self.optimizer_class = optimizer_class
-        self.defaults = defaults
-        self.optimizer_dtype = optimizer_dtype or torch.float32
-        self.grad_clipping = grad_clipping
-        self.max_norm = 1.0 if max_norm is None else max_norm
-        self.pin_layout = pin_layout
-        self._sharding_groups = sharding_groups or [list(range(xr.world_size()))]
-        self._grad_norm_groups = grad_norm_groups
-        self.use_grad_acc_hook = use_grad_acc_hook
-        self.save_master_weights = save_master_weights
-        self.higher_cc_precision = higher_cc_precision
+        self.defaults = named
+        self.optimizer_dtype = options.optimizer_dtype or torch.float32
+        self.grad_clipping = options.grad_clipping
+        self.max_norm = 1.0 if options.max_norm is None else options.max_norm
+        self._sharding_groups = options.sharding_groups or [list(range(xr.world_size()))]
+        self._grad_norm_groups = options.grad_norm_groups
+        self.use_grad_acc_hook = options.use_grad_acc_hook
+        self.save_master_weights = options.save_master_weights
+        self.higher_cc_precision = options.higher_cc_precision
         self._hooks: list[Any] = []
         self._grad_norm: torch.Tensor | None = None
         self.inited = False
-        if not lazy_init:
+        if not options.lazy_init:
             self.init_zero()
 
     def init_zero(self) -> None:
@@ -223,15 +245,15 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Of this process: each saves its own."""
-        found: dict[str, Any] = super().state_dict()
-        found["base_state"] = self.base_optimizer.state_dict()["state"]
-        found["shape_info"] = self.get_shape_info()
+        state: dict[str, Any] = super().state_dict()
+        state["base_state"] = self.base_optimizer.state_dict()["state"]
+        state["shape_info"] = self.get_shape_info()
         if self.save_master_weights:
             parts = (one for group in self.base_optimizer.param_groups for one in group["params"])
-            found["sharded_master_weights"] = {
+            state["sharded_master_weights"] = {
                 number: part.data for number, part in enumerate(parts)
             }
-        return found
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         state = copy.deepcopy(state_dict)

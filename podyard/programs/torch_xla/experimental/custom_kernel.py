@@ -22,6 +22,7 @@ from podyard.programs.torch_graph.flash_attention import (
 from podyard.programs.torch_graph.parallel import KernelCall
 from podyard.programs.torch_graph.shardings import TensorSharding
 
+_PLACEMENT = ("ab", "partition_spec", "mesh")
 # As in JAX's kernel: masked scores are low, and a row without any other is a mean.
 _MASKED = -0.7 * float(torch.finfo(torch.float32).max)
 
@@ -33,10 +34,11 @@ class FlashAttention(torch.autograd.Function):  # type: ignore[misc]
     NUM_SUBLANES = 8
 
     @staticmethod
-    def forward(  # noqa: PLR0913 (autograd's functions take no keywords)
-        ctx: Any, q: Any, k: Any, v: Any, causal: bool, q_segment_ids: Any, kv_segment_ids: Any,
-        sm_scale: float, ab: Any, partition_spec: Any, mesh: Any,
-    ) -> Any:  # fmt: skip
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        """Takes the arguments of `flash_attention`, in their order."""
+        q, k, v, causal, q_segment_ids, kv_segment_ids, sm_scale, ab, partition_spec, mesh = (
+            arguments
+        )
         if (q_segment_ids is None) != (kv_segment_ids is None):
             raise AssertionError(
                 "Both q_segment_ids and kv_segment_ids should be provided: got one of them"
@@ -47,7 +49,7 @@ class FlashAttention(torch.autograd.Function):  # type: ignore[misc]
             output = ctx.rule.attend(q, k, v, ab)
             sums, maxima = (q.new_empty(q.shape[:-1], dtype=torch.float32) for _ in range(2))
             if recording is not None:
-                operands = [q, k, v, *_given(ab, q_segment_ids, kv_segment_ids)]
+                operands = [q, k, v, *_present(ab, q_segment_ids, kv_segment_ids)]
                 keeps_rows = any(ctx.needs_input_grad)
                 cost = forward_cost(ctx.placement.shape(ctx.rule, q, k, ab), keeps_rows)
                 results = [output, sums, maxima] if keeps_rows else [output]
@@ -65,13 +67,13 @@ class FlashAttention(torch.autograd.Function):  # type: ignore[misc]
         with _steps.pause() as recording:
             gradients = ctx.rule.gradients(q, k, v, ab, gradient)
             if recording is not None:
-                given = _given(ab, ctx.rule.q_segments, ctx.rule.kv_segments)
-                operands = [q, k, v, gradient, sums, maxima, deltas, *given]
+                rest = _present(ab, ctx.rule.q_segments, ctx.rule.kv_segments)
+                operands = [q, k, v, gradient, sums, maxima, deltas, *rest]
                 shape = ctx.placement.shape(ctx.rule, q, k, ab)
                 of_q, of_k, of_v, of_ab = gradients
                 for cost, results in (
                     (keys_cost(shape), [of_k, of_v]),
-                    (queries_cost(shape), [of_q, *_given(of_ab)]),
+                    (queries_cost(shape), [of_q, *_present(of_ab)]),
                 ):
                     call = ctx.placement.call(cost, operands, results, ())
                     recording.note_kernel(operands, results, call)
@@ -80,7 +82,7 @@ class FlashAttention(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Rule:
-    """What is attended to, and how."""
+    """The attention's mask and scale."""
 
     def __init__(self, causal: bool, q_segments: Any, kv_segments: Any, scale: float) -> None:
         self.causal = bool(causal)
@@ -99,7 +101,7 @@ class _Rule:
         for one in masked:
             low = torch.zeros(one.shape).masked_fill(one, _MASKED)
             mask = low if mask is None else torch.clamp(mask + low, min=_MASKED)
-        found = F.scaled_dot_product_attention(
+        output = F.scaled_dot_product_attention(
             q.float(),
             k.float(),
             v.float(),
@@ -107,7 +109,7 @@ class _Rule:
             is_causal=self.causal and mask is None,
             scale=self.scale,
         )
-        return found.to(q.dtype)
+        return output.to(q.dtype)
 
     def gradients(self, q: Any, k: Any, v: Any, ab: Any, gradient: Any) -> list[Any]:
         """Of queries, keys, values and the bias, from the values again."""
@@ -116,12 +118,12 @@ class _Rule:
                 None if one is None else one.detach().requires_grad_() for one in (q, k, v, ab)
             ]
             output = self.attend(*leaves)
-            found = iter(torch.autograd.grad(output, _given(*leaves), gradient))
-        return [None if one is None else next(found) for one in leaves]
+            gradients = iter(torch.autograd.grad(output, _present(*leaves), gradient))
+        return [None if one is None else next(gradients) for one in leaves]
 
 
 class _Placement:
-    """How the operands are split; under SPMD without a spec, each device has all of them."""
+    """The sharding of the operands; under SPMD without a spec, each device has all of them."""
 
     def __init__(self, partition_spec: Any, mesh: Any) -> None:
         self._sharding: TensorSharding | None = None
@@ -191,22 +193,32 @@ class _Placement:
         )
 
 
-def _given(*tensors: Any) -> list[Any]:
+def _present(*tensors: Any) -> list[Any]:
     return [one for one in tensors if one is not None]
 
 
-def flash_attention(  # noqa: PLR0913 (as in torch_xla)
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False,
-    q_segment_ids: torch.Tensor | None = None, kv_segment_ids: torch.Tensor | None = None,
-    sm_scale: float = 1.0, *, ab: torch.Tensor | None = None, partition_spec: Any = None,
-    mesh: Any = None,
-) -> torch.Tensor:  # fmt: skip
-    """Arrays are [batch, heads, length, width]. `ab`: is added to the scores. `partition_spec`: of
-    all of them, over the mesh, or the global one."""
-    found: torch.Tensor = FlashAttention.apply(
+def flash_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    q_segment_ids: torch.Tensor | None = None,
+    kv_segment_ids: torch.Tensor | None = None,
+    sm_scale: float = 1.0,
+    **placement: Any,
+) -> torch.Tensor:
+    """Arrays are [batch, heads, length, width]. `placement`: `ab`, which is added to the scores;
+    `partition_spec` of all arrays, over `mesh` or the global one."""
+    ab, partition_spec, mesh = (placement.pop(name, None) for name in _PLACEMENT)
+    if placement:
+        raise TypeError(
+            f"flash_attention() has no argument {', '.join(placement)}: it takes "
+            f"{', '.join(_PLACEMENT)} by name"
+        )
+    output: torch.Tensor = FlashAttention.apply(
         q, k, v, causal, q_segment_ids, kv_segment_ids, sm_scale, ab, partition_spec, mesh
     )
-    return found
+    return output
 
 
 def jax_import_guard() -> None:

@@ -33,10 +33,10 @@ def scan_layers(
     def compute_layer(carry: Any, own: Any) -> tuple[Any, None]:
         return torch.func.functional_call(modules[0], own, carry, strict=True), None
 
-    found, _ = scan(
+    output, _ = scan(
         compute_layer, input_data, stacked, partition_fn=partition_fn, is_fn_pure=is_layer_pure
     )
-    return found
+    return output
 
 
 def _check_structure(dicts: Sequence[Mapping[str, torch.Tensor]]) -> None:

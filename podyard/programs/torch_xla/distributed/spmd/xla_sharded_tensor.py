@@ -16,8 +16,8 @@ from podyard.programs.torch_graph.shardings import TensorSharding
 
 @dataclasses.dataclass
 class XLAShard:
-    """What one device of this host holds. `indices`: of the whole tensor, without padding;
-    Ellipsis: all of it."""
+    """The part of a tensor that one device of this host holds. `indices`: of the whole tensor,
+    without padding; Ellipsis: all of it."""
 
     data: torch.Tensor
     indices: Any
@@ -67,9 +67,9 @@ class XLAShardedTensor(torch.Tensor):  # type: ignore[misc]
 
 def wrap(tensor: torch.Tensor, mesh_shape: Any, partition_spec: Any) -> Any:
     with _disable_current_modes():
-        found = tensor.as_subclass(XLAShardedTensor)
-    found.mesh_shape, found.partition_spec = mesh_shape, partition_spec
-    return found
+        sharded = tensor.as_subclass(XLAShardedTensor)
+    sharded.mesh_shape, sharded.partition_spec = mesh_shape, partition_spec
+    return sharded
 
 
 def spec_text(tensor: torch.Tensor) -> str:

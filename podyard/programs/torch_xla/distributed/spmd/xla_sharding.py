@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-from torch_xla import _spmd
+from torch_xla import _spmd, runtime
 from torch_xla.distributed.spmd._mesh import (
     HybridMesh,
     Mesh,
@@ -87,15 +87,15 @@ class MarkShardingFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, value: Any, mesh: XlaMesh, partition_spec: PartitionSpec) -> Any:
         ctx.placement = mesh, partition_spec
-        found = value.clone()
-        mark_sharding(found, mesh, partition_spec)
-        return found
+        copy = value.clone()
+        mark_sharding(copy, mesh, partition_spec)
+        return copy
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        found = gradient.clone()
-        mark_sharding(found, *ctx.placement)
-        return found, None, None
+        copy = gradient.clone()
+        mark_sharding(copy, *ctx.placement)
+        return copy, None, None
 
 
 def mark_sharding_with_gradients(
@@ -129,11 +129,19 @@ def shard_as(a: Any, b: Any) -> tuple[Any, Any]:
 
 @dataclasses.dataclass
 class ShardingSpec:
-    """How a loader's batches are split. `minibatch`: each host loads its part of the batch."""
+    """The sharding of a loader's batches. `minibatch`: each host loads its part of the batch."""
 
     mesh: XlaMesh
     partition_spec: PartitionSpec
     minibatch: bool | None = False
+
+    def __post_init__(self) -> None:
+        hosts = runtime.process_count()
+        if self.minibatch and hosts > 1:
+            raise NotImplementedError(
+                f"minibatch=True is not emulated on {hosts} hosts: load the whole batch on each "
+                "of them, and leave minibatch away"
+            )
 
     def can_apply(self, t: torch.Tensor) -> bool:
         return bool(t.dim() == len(self.partition_spec))
@@ -144,8 +152,8 @@ class ShardingSpec:
 
 def xla_patched_nn_linear_forward(m: torch.nn.Module, input: torch.Tensor) -> torch.Tensor:
     """The layer without flattening its input's leading dimensions: XLA splits them alike."""
-    found = torch.einsum("...n,mn->...m", input, m.weight)
-    return found if m.bias is None else found + m.bias
+    product = torch.einsum("...n,mn->...m", input, m.weight)
+    return product if m.bias is None else product + m.bias
 
 
 def apply_xla_patch_to_nn_linear(
