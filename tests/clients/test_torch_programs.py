@@ -180,6 +180,12 @@ def test_flash_attention_is_a_kernel_with_its_own_time(
     assert train["flopsPerDevice"] == pytest.approx(attention + dense, rel=0.15)
 
 
+def test_flash_attention_takes_masks_segments_and_a_bias(python: str, tmp_path: Path) -> None:
+    program = str(PROGRAMS / "torch_flash.py")
+    (line,) = _lines("v5litepod-4", tmp_path, python, program, "masks")
+    assert _way(line) < 1e-5, line
+
+
 def test_zero_has_a_part_of_the_states_in_each_process_and_resumes(
     python: str, tmp_path: Path
 ) -> None:

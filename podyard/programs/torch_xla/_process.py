@@ -13,6 +13,8 @@ from podyard.programs.slice import Slice, TpuDevice
 
 # as torch_xla reads it: cores of this host that the program uses
 COUNT_VARIABLE = "TPU_NUM_DEVICES"
+SPMD_VARIABLE = "XLA_USE_SPMD"  # torch_xla reads it, too
+_TRUE = ("1", "TRUE", "ON", "YES", "Y")
 # torchrun sets them; the group's store is then where MASTER_ADDR says.
 _OF_TORCHRUN = (
     "RANK",
@@ -39,6 +41,11 @@ class CorePlace(NamedTuple):
 
 
 _place: list[CorePlace] = []
+
+
+def is_spmd() -> bool:
+    """One process for each host, and tensors that are split over all devices."""
+    return os.environ.get(SPMD_VARIABLE, "").upper() in _TRUE
 
 
 def place() -> CorePlace:

@@ -12,19 +12,13 @@ from podyard.programs.slice import devices_of
 from podyard.programs.torch_graph import marks
 from podyard.programs.torch_graph.shardings import TensorSharding
 
-_VARIABLE = "XLA_USE_SPMD"  # torch_xla reads it, too
-_TRUE = ("1", "TRUE", "ON", "YES", "Y")
-
-
-def is_on() -> bool:
-    return os.environ.get(_VARIABLE, "").upper() in _TRUE
-
 
 def turn_on() -> None:
-    if os.environ.get(_VARIABLE) is not None:
+    variable = _process.SPMD_VARIABLE
+    if os.environ.get(variable) is not None:
         warnings.warn(
-            f"{_VARIABLE} is being deprecated. Use torch_xla.runtime.use_spmd() without setting "
-            f"{_VARIABLE} env-var.",
+            f"{variable} is being deprecated. Use torch_xla.runtime.use_spmd() without setting "
+            f"{variable} env-var.",
             stacklevel=3,
         )
     if _process.place().world > 1:
@@ -33,12 +27,13 @@ def turn_on() -> None:
             "call use_spmd() in a program that runs without torch_xla.launch, xmp.spawn and "
             "torchrun"
         )
-    os.environ[_VARIABLE] = "1"
-    _steps.partition()
+    if not _process.is_spmd():
+        os.environ[variable] = "1"
+        _steps.restart()
 
 
 def require() -> None:
-    if not is_on():
+    if not _process.is_spmd():
         raise RuntimeError(
             "shardings need SPMD: call torch_xla.runtime.use_spmd() at the start of the program"
         )

@@ -12,7 +12,6 @@ from torch_xla import _process
 from podyard.programs import slice as slices
 
 _steps: dict[int, Any] = {}  # by process: a fork begins with its own
-_partitioned: list[bool] = []  # SPMD: each step is a program for all devices
 
 
 def steps() -> Any:
@@ -26,8 +25,9 @@ def steps() -> Any:
 
             of = _process.slice_of()
             recorder = Recorder(Path(folder), of.process_index)
-            devices = len(slices.devices_of(of)) if _partitioned else _process.place().world
-            _steps[own] = TorchSteps(recorder, devices, bool(_partitioned))
+            is_spmd = _process.is_spmd()
+            devices = len(slices.devices_of(of)) if is_spmd else _process.place().world
+            _steps[own] = TorchSteps(recorder, devices, is_spmd)
         else:
             _steps[own] = None
     return _steps[own]
@@ -48,12 +48,10 @@ def note_move(tensor: Any) -> None:
         found.begin_batch(f"{tensor.dtype}{list(tensor.shape)}")
 
 
-def partition() -> None:
+def restart() -> None:
     """From here on, steps are programs for all devices of the slice."""
-    if not _partitioned:
-        _partitioned.append(True)
-        if (found := _steps.pop(os.getpid(), None)) is not None:
-            found.stop()
+    if (found := _steps.pop(os.getpid(), None)) is not None:
+        found.stop()
 
 
 def constrain(tensor: Any, sharding: Any) -> None:

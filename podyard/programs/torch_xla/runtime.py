@@ -120,7 +120,7 @@ def use_spmd(auto: bool = False, force_tpu_spmd: bool = False) -> None:  # noqa:
 
 
 def is_spmd() -> bool:
-    return bool(_spmd.is_on())
+    return bool(_process.is_spmd())
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:

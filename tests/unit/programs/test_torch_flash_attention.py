@@ -44,16 +44,23 @@ def _traced(shape: AttentionShape, differentiates: bool = True) -> list[KernelCo
     sizes = {name: min(size, shape.queries) for name, size in BLOCKS.items()}
     blocks = flash.BlockSizes(block_b=min(2, shape.batch), **sizes)
 
+    numbers = jax.numpy.zeros((shape.batch, shape.queries), int)
+
     def attend(*arrays: Any) -> Any:
-        scale = 0.1 if shape.scaled else 1.0
         output = flash.flash_attention(
-            *arrays, causal=shape.causal, sm_scale=scale, block_sizes=blocks
+            *arrays,
+            segment_ids=flash.SegmentIds(numbers, numbers) if shape.segments else None,
+            causal=shape.causal,
+            sm_scale=0.1 if shape.scaled else 1.0,
+            block_sizes=blocks,
         )
         return output.astype(jax.numpy.float32).sum()
 
     dtype = jax.numpy.float32 if shape.itemsize == 4 else jax.numpy.bfloat16
     size = (shape.batch, shape.heads, shape.queries, shape.width)
     arrays = [jax.ShapeDtypeStruct(size, dtype)] * 3
+    if shape.bias_bytes:
+        arrays.append(jax.ShapeDtypeStruct((*size[:3], shape.queries), jax.numpy.float32))
     function = jax.grad(attend, argnums=(0, 1, 2)) if differentiates else attend
     names = ("_flash_attention_kernel", "_flash_attention_dkv_kernel", "_flash_attention_dq_kernel")
     calls = _calls(jax.make_jaxpr(function)(*arrays).jaxpr)
@@ -80,3 +87,12 @@ def test_without_a_gradient_rows_are_not_written() -> None:
     shape = AttentionShape(2, 3, 2048, 2048, 128, 2, causal=True)
     (expected,) = _traced(shape, differentiates=False)
     assert forward_cost(shape, keeps_rows=False).hbm_bytes == expected.hbm_bytes
+
+
+@pytest.mark.parametrize("length", [512, 2048])
+@pytest.mark.parametrize(("bias_bytes", "segments"), [(4, False), (0, True), (4, True)])
+def test_a_bias_and_segments_are_counted(length: int, bias_bytes: int, segments: bool) -> None:
+    shape = AttentionShape(2, 3, length, length, 128, 2, True, True, bias_bytes, segments)
+    own = [forward_cost(shape), keys_cost(shape), queries_cost(shape)]
+    for one, other in zip(own, _traced(shape), strict=True):
+        assert dataclasses.asdict(one) == pytest.approx(dataclasses.asdict(other), rel=1e-6)

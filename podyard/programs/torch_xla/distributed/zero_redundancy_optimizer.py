@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_xla import _spmd
 from torch_xla import runtime as xr
 from torch_xla.core import xla_model as xm
 
@@ -57,7 +56,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         options = ZeroOptions(
             *positional, **{name: named.pop(name) for name in names if name in named}
         )
-        if _spmd.is_on():
+        if xr.is_spmd():
             raise RuntimeError(
                 "ZeroRedundancyOptimizer needs a process for each device: start the program with "
                 "torch_xla.launch and without use_spmd(), or shard with FSDPv2"

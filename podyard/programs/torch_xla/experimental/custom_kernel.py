@@ -142,9 +142,6 @@ class _Placement:
         if self._sharding is not None:
             batch, heads, queries, width = self._sharding.shard_shape(tuple(q.shape))
             keys = self._sharding.shard_shape(tuple(k.shape))[-2]
-        # A bias is added; segments are two rows' numbers, compared, and the scores are chosen.
-        extra = (ab is not None) + 3 * (rule.q_segments is not None)
-        bias = 0 if ab is None else ab.element_size()
         return AttentionShape(
             batch,
             heads,
@@ -154,8 +151,8 @@ class _Placement:
             q.element_size(),
             rule.causal,
             rule.scale != 1.0,
-            extra,
-            bias,
+            0 if ab is None else ab.element_size(),
+            rule.q_segments is not None,
         )
 
     def call(
