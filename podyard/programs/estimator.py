@@ -177,14 +177,18 @@ def of_json(data: dict[str, Any]) -> ModuleEstimate:
 
 
 def estimate(
-    text: bytes, kind: AcceleratorType, compiler: str = "podyard", slices: int = 1
+    text: bytes, kind: AcceleratorType, compiler: str = "podyard", slices: int | None = 1
 ) -> ModuleEstimate:
-    """Estimate a module on `slices` slices of `kind`. Raises nothing: a module that the engine
+    """Estimate a module on `slices` slices of `kind`; None: on as many as it is written for. Raises
+    nothing: a module that the engine
     cannot read is one that is not covered."""
     if text.startswith(NOT_LOWERED):
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
+        if slices is None:
+            partitions = parse_module(text.decode(errors="replace")).partitions
+            slices = max(1, partitions // kind.device_count)
         found = engine.analyze_stablehlo(
             text.decode(errors="replace"),
             accelerator_type=kind.name,
@@ -313,7 +317,7 @@ def price_new(run: Path, verdicts: Path, on: PricedOn, cache: Path | None) -> in
         if not data:
             text = read_inside(run, "modules", name, MODULE_BYTES_MAX) or b""
             other = slice_of_text(text)
-            slices = on.slices if other is None else 1
+            slices = on.slices if other is None else None
             one = estimate(text, other or on.kind, on.compiler, slices)
             compiled_for = "" if other is None else other.name
             data = dataclasses.asdict(dataclasses.replace(one, compiled_for=compiled_for))

@@ -23,7 +23,8 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 @dataclasses.dataclass(slots=True)
 class Exchange:
-    """One collective of `arrays` arrays that runs `count` times."""
+    """One collective of `arrays` arrays that runs `count` times. `parts`: in which a slice scatters a
+    sum before it crosses to other slices, because it is scattered in the slice behind it."""
 
     kind: str
     axes: Axes | None
@@ -32,6 +33,7 @@ class Exchange:
     nbytes: int = 0
     is_hidden: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
+    parts: int = 1
 
 
 class Exchanges:
@@ -42,13 +44,14 @@ class Exchanges:
         self.found: dict[object, Exchange] = {}
         self.doubts: list[Doubt] = []
         self._reader = ShardingReader({}, program.mesh)
+        self._sums: dict[int, Exchange] = {}  # by the value that they make
         self._groups: dict[Axes | None, tuple[collectives.DeviceGroup, int]] = {}
 
     def copy(self) -> Exchanges:
         """For a branch that may not be taken."""
         other = Exchanges(self.program, self.kind)
         other.found = {key: dataclasses.replace(one) for key, one in self.found.items()}
-        other._groups = self._groups
+        other._groups, other._sums = self._groups, dict(self._sums)
         return other
 
     def add(self, operation: HloOperation, count: int, body: int) -> None:
@@ -71,11 +74,16 @@ class Exchanges:
         found.arrays += 1
         found.is_hidden = name == "all-gather" and self.kind.generation.has_short_all_reduce
         found.is_hidden |= "turns" in attributes
+        self._note_sum(operation, found)
         if name == "collective-permute":
             found.pairs = self._pairs(operation, own or ())
-        if self.group(found.axes)[1] > 1 and not self.kind.generation.dcn_bytes_per_second:
-            reason = f"{name} ({operation.where}) between slices: the network takes no time"
-            self.doubts.append(Doubt("collective", name, reason, about_memory=False))
+
+    def _note_sum(self, operation: HloOperation, exchange: Exchange) -> None:
+        """What is summed between slices may be scattered in them."""
+        if exchange.kind in ("all-reduce", "reduce-scatter"):
+            if (before := self._sums.get(operation.operands[0])) is not None:
+                before.parts = max(before.parts, self.group(exchange.axes)[0].chips)
+            self._sums[operation.results[0]] = exchange
 
     def _doubt(self, operation: HloOperation, name: str, axes: Axes | None) -> Doubt | None:
         size = self.program.mesh.extent(axes) if axes is not None else group_size(operation)
@@ -92,6 +100,12 @@ class Exchanges:
         ):
             groups = f"groups of {size} devices" if size else "groups that are not read"
             reason = f"{name} ({operation.where}) over {groups}: priced over all {self.devices}"
+        elif (
+            self.devices > self.kind.device_count
+            and not self.kind.generation.dcn_bytes_per_second
+            and self.group(axes)[1] > 1
+        ):
+            reason = f"{name} ({operation.where}) between slices: the network takes no time"
         else:
             return None
         return Doubt("collective", name, reason, about_memory=False)
@@ -159,7 +173,8 @@ class Exchanges:
     def between_slices(self, exchange: Exchange) -> float:
         """Return the seconds of one run on the network between slices."""
         group, slices = self.group(exchange.axes)
-        return dcn_seconds(exchange.kind, exchange.nbytes, group.chips, slices, self.kind)
+        chips = group.chips * exchange.parts
+        return dcn_seconds(exchange.kind, exchange.nbytes, chips, slices, self.kind)
 
     def estimates(self, hideable_seconds: float) -> list[CollectiveEstimate]:
         """One for each collective, in the order of the program. `hideable_seconds`: what products

@@ -147,7 +147,7 @@ def _by_author(cost: KernelCost, estimate: Any) -> KernelCost:
         hbm_bytes=float(estimate.bytes_accessed),
         vector_operations=cost.vector_operations * share,
         transcendentals=float(estimate.transcendentals),
-        causal_flops=0.0,
+        causal_flops=max(flops, cost.causal_flops) if cost.causal_flops else 0.0,
         doubts=(),
     )
 

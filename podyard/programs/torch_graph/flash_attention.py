@@ -61,6 +61,12 @@ class AttentionShape:
         """Of all matrices, in the blocks that are visited."""
         return self.matrices * self.block_count(block_q, block_k) * block_q * block_k
 
+    def causal_flops(self, products: int, block_q: int, block_k: int) -> float:
+        """Of so many products with all scores, if there is a causal mask; else 0."""
+        rows, columns = -(-self.queries // block_q), -(-self.keys // block_k)
+        scores = self.matrices * rows * block_q * columns * block_k
+        return 2.0 * products * scores * self.width * self.causal
+
     def block_count(self, block_q: int, block_k: int) -> int:
         """Blocks of a matrix; a causal mask leaves out those above the diagonal."""
         rows, columns = -(-self.queries // block_q), -(-self.keys // block_k)
@@ -110,6 +116,7 @@ def forward_cost(shape: AttentionShape, keeps_rows: bool = True) -> KernelCost:
         transcendentals=scores,
         steps=-(-shape.batch // own) * shape.heads * rows * columns,
         vmem_bytes=blocks + scratch,
+        causal_flops=max(flops, shape.causal_flops(2, block_q, block_k)) * shape.causal,
     )
 
 
@@ -151,6 +158,8 @@ def keys_cost(shape: AttentionShape) -> KernelCost:
         vmem_bytes=2 * _block_bytes(shape, 2 * block_q, 4 * block_k, 3 * block_q)
         + 2 * _mask_bytes(shape, block_q, block_k)
         + 2 * block_k * shape.full_width * _WORD,
+        causal_flops=shape.causal_flops(4, block_q, block_k),
+        is_backward=True,
     )
 
 
@@ -186,6 +195,8 @@ def queries_cost(shape: AttentionShape) -> KernelCost:
         + 2 * _mask_bytes(shape, block_q, block_k)
         + 2 * block_q * block_k * shape.bias_bytes
         + block_q * shape.full_width * _WORD,
+        causal_flops=shape.causal_flops(3, block_q, block_k),
+        is_backward=True,
     )
 
 

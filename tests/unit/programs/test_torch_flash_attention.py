@@ -10,6 +10,7 @@ import pytest
 
 from podyard.base.kernel_cost import KernelCost
 from podyard.programs.kernels.kernel_body import kernel_cost
+from podyard.programs.kernels.kernel_uses import kernel_uses
 from podyard.programs.torch_graph.flash_attention import (
     AttentionShape,
     forward_cost,
@@ -63,8 +64,12 @@ def _traced(shape: AttentionShape, differentiates: bool = True) -> list[KernelCo
         arrays.append(jax.ShapeDtypeStruct((*size[:3], shape.queries), jax.numpy.float32))
     function = jax.grad(attend, argnums=(0, 1, 2)) if differentiates else attend
     names = ("_flash_attention_kernel", "_flash_attention_dkv_kernel", "_flash_attention_dq_kernel")
-    calls = _calls(jax.make_jaxpr(function)(*arrays).jaxpr)
-    return [kernel_cost(name, params) for name, params in zip(names, calls, strict=False)]
+    program = jax.make_jaxpr(function)(*arrays)
+    uses, calls = kernel_uses(program), _calls(program.jaxpr)
+    return [
+        kernel_cost(name, params, uses[id(params["jaxpr"])])
+        for name, params in zip(names, calls, strict=False)
+    ]
 
 
 @pytest.mark.parametrize("causal", [False, True])

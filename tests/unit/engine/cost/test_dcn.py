@@ -59,3 +59,22 @@ def test_a_module_for_more_devices_says_how_many_there_are() -> None:
     text = SUM.format(devices=16, slices=4, rows=128)
     with pytest.raises(PodyardError, match="2 slices of v5litepod-4 has 8"):
         engine.analyze_stablehlo(text, "v5litepod-4", slices=2)
+
+
+def test_a_sum_that_a_slice_scatters_behind_crosses_in_parts() -> None:
+    """As gradients of weights that are split inside of slices: 64 MiB, of which a chip keeps 4."""
+    text = """
+module @jit_step attributes {mhlo.num_partitions = 32 : i32} {
+  sdy.mesh @mesh = <["data"=2, "fsdp"=16]>
+  func.func public @main(
+      %arg0: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data", "fsdp"}, {}]>})
+      -> (tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {}]>}) {
+    %0 = stablehlo.dot_general %arg0, %arg0, contracting_dims = [0] x [0]
+        : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+    return %0 : tensor<4096x4096xf32>
+  }
+}
+"""
+    estimate = engine.analyze_stablehlo(text, "v5litepod-16", slices=2)
+    (between,) = (one for one in estimate.collective_ops if one.axes == '"data"')
+    assert between.seconds == pytest.approx(DCN_START_SECONDS + 4 * 2**20 / 3.125e9, rel=0.02)
