@@ -186,21 +186,17 @@ def estimate(
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
-        if slices is None:
-            partitions = parse_module(text.decode(errors="replace")).partitions
-            slices = max(1, partitions // kind.device_count)
         found = engine.analyze_stablehlo(
             text.decode(errors="replace"),
             accelerator_type=kind.name,
             compiler=compiler,
-            slices=slices,
+            slices=slices or _slices_of(text, kind),
         )
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
     except Exception as error:  # the engine's own fault must not take the others' estimates with it
         return ModuleEstimate(None, compiler=compiler, error=f"{type(error).__name__}: {error}")
-    # The program's own copies to the devices are not part of a module: the estimate's feed is left
-    # out.
+    # without the feed: the program's own copies to the devices are not part of a module
     device = found.device_seconds
     seconds = max(device, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
@@ -240,6 +236,10 @@ def estimate(
         turns=training_turns(program),
         token_inputs=token_inputs(program),
     )
+
+
+def _slices_of(text: bytes, kind: AcceleratorType) -> int:
+    return max(1, parse_module(text.decode(errors="replace")).partitions // kind.device_count)
 
 
 def _signature(program: Program) -> str:

@@ -23,8 +23,8 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 @dataclasses.dataclass(slots=True)
 class Exchange:
-    """One collective of `arrays` arrays that runs `count` times. `parts`: in which a slice scatters a
-    sum before it crosses to other slices, because it is scattered in the slice behind it."""
+    """One collective of `arrays` arrays that runs `count` times. `parts`: in which a slice
+    scatters a sum before it crosses to other slices, because it is scattered there behind it."""
 
     kind: str
     axes: Axes | None
@@ -79,7 +79,7 @@ class Exchanges:
             found.pairs = self._pairs(operation, own or ())
 
     def _note_sum(self, operation: HloOperation, exchange: Exchange) -> None:
-        """What is summed between slices may be scattered in them."""
+        """Note a sum between slices that is scattered in them."""
         if exchange.kind in ("all-reduce", "reduce-scatter"):
             if (before := self._sums.get(operation.operands[0])) is not None:
                 before.parts = max(before.parts, self.group(exchange.axes)[0].chips)
