@@ -23,7 +23,7 @@ from podyard.engine.program.propagation import (
     factor_axes,
     result_value,
 )
-from podyard.engine.program.reshard import Dims, loses_split, moves
+from podyard.engine.program.reshard import Dims, loses_split, moves, shared_axes
 from podyard.engine.program.shardings import PLACED, Axes, Sharding
 from podyard.engine.program.sums import scatter_into_sums
 
@@ -280,7 +280,7 @@ class _Partitioner:
             offered = [given[tensor].get(factor, ()) for tensor in places]
             axes = max(offered, key=len, default=())
             if not all(one[: len(axes)] == axes for one in offered):
-                shortest = min(offered, key=len)
+                shortest = shared_axes(offered)
                 used = {axis for own in found.values() for axis in own}
                 used |= {
                     axis

@@ -158,6 +158,13 @@ def loses_split(
     return whole < split == own
 
 
+def shared_axes(splits: Sequence[Axes]) -> Axes:
+    """Return the shortest of several splits, if all others go on from it; else none: sides that are
+    split along others have nothing in common."""
+    shortest = min(splits, key=len)
+    return shortest if all(one[: len(shortest)] == shortest for one in splits) else ()
+
+
 def _differing(now: Sequence[Axes], wanted: Sequence[Axes]) -> Axes:
     axes = [axis for a, b in zip(now, wanted, strict=True) if a != b for axis in (*a, *b)]
     return tuple(sorted(set(axes)))

@@ -367,3 +367,24 @@ module @jit_f attributes {mhlo.num_partitions = 8 : i32} {
     part = 64 * 1024 * 512 // 8
     assert all(own.types[value].size == part
                for one in own.body.operations for value in one.results)  # fmt: skip
+
+
+def test_a_product_of_sides_that_are_split_along_others_gathers_them() -> None:
+    """Tensor parallel: activations lie along the axis of the weights' columns, weights' rows along
+    another. Both are gathered; the columns stay where they are."""
+    text = """
+module @jit_f attributes {mhlo.num_partitions = 64 : i32} {
+  sdy.mesh @mesh = <["fsdp"=8, "tensor"=8]>
+  func.func public @main(
+      %arg0: tensor<64x2048xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {"tensor"}]>},
+      %arg1: tensor<2048x8192xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {"tensor"}]>})
+      -> (tensor<64x8192xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {"tensor"}]>}) {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+        : (tensor<64x2048xf32>, tensor<2048x8192xf32>) -> tensor<64x8192xf32>
+    return %0 : tensor<64x8192xf32>
+  }
+}
+"""
+    own = partition(parse_stablehlo(text))
+    sent = [one.opcode for one in own.body.operations if one.opcode.startswith(("all", "reduce"))]
+    assert sent == ["all_gather", "all_gather"]
