@@ -4,8 +4,8 @@
     python -m benchmarks.published --record --python PYTHON --maxtext FOLDER [ROW ...]
 
 `--record` runs the dry runs of MaxText again (github.com/AI-Hypercomputer/maxtext@e591f30 on
-Python 3.12 with JAX 0.10.2), writes `traces/` and `trainer.json`, and writes the spread of the
-errors for estimates of runs to come (`ERRORS`).
+Python 3.12 with JAX 0.10.2), and writes `traces/` and `trainer.json`. Without names of rows the
+spread of the errors is written for estimates of runs to come (`errors.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from benchmarks.published.errors import write_errors
 from benchmarks.published.rows import (
     PublishedRow,
     read_counts,
@@ -39,7 +40,10 @@ def main() -> None:
             parser.error("--record needs --maxtext: the checkout of MaxText")
         _record(rows, MaxText(arguments.python.absolute(), arguments.maxtext))
     counts = read_counts()
-    print(report([compare(row, counts.get(row.id)) for row in rows]))
+    comparisons = [compare(row, counts.get(row.id)) for row in rows]
+    print(report(comparisons))
+    if not arguments.rows:
+        write_errors(comparisons)
 
 
 def _is_named(row: PublishedRow, names: Collection[str]) -> bool:
