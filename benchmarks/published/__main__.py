@@ -4,8 +4,8 @@
     python -m benchmarks.published --record --python PYTHON --maxtext FOLDER [ROW ...]
 
 `--record` runs the dry runs of MaxText again (github.com/AI-Hypercomputer/maxtext@e591f30 on
-Python 3.12 with JAX 0.10.2), and writes `traces/` and `trainer.json`. Without names of rows the
-spread of the errors is written for estimates of runs to come (`errors.py`).
+Python 3.12 with JAX 0.10.2), and writes `traces/` and `trainer.json`. The last lines are what
+`Generation.step_error` has to be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from benchmarks.published.errors import write_errors
+from benchmarks.published.errors import errors_of
 from benchmarks.published.rows import (
     PublishedRow,
     read_counts,
@@ -42,8 +42,8 @@ def main() -> None:
     counts = read_counts()
     comparisons = [compare(row, counts.get(row.id)) for row in rows]
     print(report(comparisons))
-    if not arguments.rows:
-        write_errors(comparisons)
+    for name, error in errors_of(comparisons).items():
+        print(f"{name}: {error}")
 
 
 def _is_named(row: PublishedRow, names: Collection[str]) -> bool:

@@ -25,6 +25,19 @@ TORUS_3D_LINKS = "3D torus: two neighbours per dimension"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StepError:
+    """Deciles of published over estimated step time, of `rows` published runs."""
+
+    rows: int
+    p10: float
+    p90: float
+
+    def interval(self, seconds: float) -> tuple[float, float]:
+        """Return the 10th and the 90th percentile of a step that is estimated at `seconds`."""
+        return seconds * self.p10, seconds * self.p90
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Power:
     """Watts of one chip; None where nothing is published. `idle`: the least it was seen to draw,
     `mean`: in use,
@@ -82,6 +95,8 @@ class Generation:
       the figure of generations without one of their own (jax-ml/scaling-book, tpus.md@04d8de58).
     - `dcn_bytes_per_second`: of a chip's share of its host's network, in each direction. None: no
       published figure.
+    - `step_error`: of published step times over their estimates (`python -m benchmarks.published`).
+      None: too few published steps.
     - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
     - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as
       `device_kind`.
@@ -127,6 +142,7 @@ class Generation:
     chip_config: str = "default"
     pcie_bytes_per_second: float = 1.5e10
     dcn_bytes_per_second: float | None = None
+    step_error: StepError | None = None
     has_short_all_reduce: bool = False
     node_type: bool = True
     jax_kind: str = ""

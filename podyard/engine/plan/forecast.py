@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from podyard.engine.plan.published_error import PublishedError, published_errors
 from podyard.engine.plan.tokens import TokensPerStep, steps_of
 from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.generation import StepError
 
 COST_DECIMALS = 6
 _SECONDS_PER_HOUR = 3600
@@ -68,7 +68,7 @@ class SliceForecast:
     kind: AcceleratorType
     zone: str
     step: StepOnSlice
-    error: PublishedError | None = None
+    error: StepError | None = None
     steps: int | None = None
     hours: float | None = None
     costs: tuple[RunCost, ...] = ()
@@ -126,7 +126,7 @@ def forecast(
     if run.tokens_per_step is not None:
         named = TokensPerStep(run.tokens_per_step, "as you say")
         step = dataclasses.replace(step, tokens=named)
-    row = SliceForecast(kind, zone, step, published_errors().get(kind.generation.name))
+    row = SliceForecast(kind, zone, step, kind.generation.step_error)
     count = None if step.tokens is None else step.tokens.count
     if run.tokens is None or count is None or not step.fits or step.seconds is None:
         return row

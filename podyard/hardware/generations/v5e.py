@@ -13,6 +13,7 @@ from podyard.hardware.generation import (
     WIRE,
     Generation,
     Listing,
+    StepError,
 )
 
 _GDOC_V5E = "https://docs.cloud.google.com/tpu/docs/v5e"
@@ -93,10 +94,12 @@ GENERATION = Generation(
         narrow_rate=2,
     ),
     dcn_bytes_per_second=3.125e9,
+    step_error=StepError(3, 0.67, 1.07),
     has_short_all_reduce=True,
     jax_kind="TPU v5 lite",
     sources={
         "jax_kind": AOT,
+        "step_error": "python -m benchmarks.published",
         "dcn_bytes_per_second": "docs.cloud.google.com/tpu/docs/v5e: 6.4 Tbps a pod of 256",
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5E,

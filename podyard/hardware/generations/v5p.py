@@ -17,6 +17,7 @@ from podyard.hardware.generation import (
     WIRE,
     Generation,
     Listing,
+    StepError,
 )
 
 _GDOC_V5P = "https://cloud.google.com/tpu/docs/v5p-training"
@@ -106,10 +107,12 @@ GENERATION = Generation(
         vector_cores=2,
     ),
     dcn_bytes_per_second=6.25e9,
+    step_error=StepError(10, 0.96, 1.36),
     has_short_all_reduce=True,
     jax_kind="TPU v5",
     sources={
         "jax_kind": AOT,
+        "step_error": "python -m benchmarks.published",
         "dcn_bytes_per_second": "docs.cloud.google.com/tpu/docs/v5p-training: 50 Gbps a chip",
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5P,

@@ -15,6 +15,7 @@ from podyard.hardware.generation import (
     WIRE,
     Generation,
     Listing,
+    StepError,
 )
 
 GENERATION = Generation(
@@ -100,6 +101,7 @@ GENERATION = Generation(
     ),
     pcie_bytes_per_second=3.2e10,
     dcn_bytes_per_second=12.5e9,
+    step_error=StepError(12, 1.02, 1.19),
     has_short_all_reduce=True,
     jax_kind="TPU v6 lite",
     sources={
@@ -111,6 +113,7 @@ GENERATION = Generation(
         "hbm_bytes_per_second": BOOK,
         "ici_link_bytes_per_second": BOOK,
         "ici_links_per_chip": TORUS_2D_LINKS,
+        "step_error": "python -m benchmarks.published",
         "dcn_bytes_per_second": "docs.cloud.google.com/tpu/docs/v6e: 25.6 Tbps a pod of 256",
         "pcie_bytes_per_second": "jax-ml/scaling-book:tpus.md@04d8de58",
         "clock_hz": "unverified: peak / (2 x 256 x 256 x 4)",

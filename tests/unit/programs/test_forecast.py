@@ -10,9 +10,9 @@ import pytest
 
 from podyard.engine.plan.forecast import RunRequest, SliceForecast, SlicePrice
 from podyard.engine.plan.forecast import forecast as forecast_of_step
-from podyard.engine.plan.published_error import PublishedError, published_errors, read_errors
 from podyard.engine.plan.tokens import TokensPerStep, tokens_per_step
 from podyard.hardware.accelerator_types import parse
+from podyard.hardware.generation import StepError
 from podyard.programs import estimator
 from podyard.programs.plan.forecast import step_on_slice
 from podyard.programs.records import Recorder
@@ -112,12 +112,8 @@ def test_the_batch_that_the_host_sends_goes_before_tables_on_the_devices() -> No
     assert tokens_per_step(("s32[1,128]",), 0, replicas=8).count == 1024  # pmap
 
 
-def test_the_expected_error_is_that_of_the_file(tmp_path: Path) -> None:
-    text = '{"generations": {"v5e": {"rows": 12, "p10": 0.9, "p90": 1.25}, "v4": {"rows": 0}}}'
-    assert read_errors(text) == {"v5e": PublishedError(12, 0.9, 1.25)}
-    assert PublishedError(12, 0.5, 1.5).interval(2.0) == (1.0, 3.0)
-    with pytest.raises(ValueError, match=r"v5e: p10 1\.3 and p90 1\.25"):
-        read_errors(text.replace("0.9", "1.3"))
+def test_the_expected_error_is_that_of_the_generation(tmp_path: Path) -> None:
+    assert StepError(12, 0.5, 1.5).interval(2.0) == (1.0, 3.0)
     row = forecast(_summary(tmp_path), "", PRICES, RunRequest())
-    assert row.error == published_errors().get("v5e")
+    assert row.error == KIND.generation.step_error
     assert (row.interval is None) == (row.error is None)

@@ -4,7 +4,6 @@ benchmarks.published` prints the table."""
 from __future__ import annotations
 
 import functools
-import json
 import statistics
 
 import pytest
@@ -12,15 +11,18 @@ import pytest
 from benchmarks.published.errors import errors_of
 from benchmarks.published.rows import PublishedRow, read_counts, read_rows
 from benchmarks.published.table import Comparison, compare
-from podyard.engine.plan.published_error import PATH
+from podyard.hardware.generations import GENERATIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("published")]
 RECORDED = [row for row in read_rows() if row.trace.exists()]
 STATED = [row for row in RECORDED if not row.missing]
 # Llama 4 Maverick (128 experts, tensor parallel): 0.66 of the published time, and 2 GiB too much.
-FAR, TOO_LARGE = {"rb229b73b46"}, {"rb229b73b46"}
-# A router with room for 1.25 times the tokens computes on padding, which its trainer leaves out.
-PADDED = {"rf7405a7c7f"}
+# Tensor parallel over 8 and 16 chips on several slices: 1.33 and 1.74. Gemma3: 47 GiB of 31.
+FAR = {"rb229b73b46", "r1f6cf4e195", "r58bbcde5f8"}
+TOO_LARGE = {"rb229b73b46", "r45dc0e9128"}
+# A router with room for 1.25 times the tokens computes on padding, which its trainer leaves out; a
+# sliding window counts in whole blocks.
+COUNTED_OTHERWISE = {"rf7405a7c7f", "r45dc0e9128"}
 
 
 @functools.cache
@@ -45,9 +47,10 @@ def test_half_of_the_fully_stated_rows_are_within_15_percent() -> None:
 def test_model_flops_are_the_trainers(row: PublishedRow) -> None:
     ratio = _comparison(row).flops_ratio
     assert ratio is not None
-    assert (abs(ratio - 1) < 0.025) == (row.id not in PADDED), ratio
+    assert (abs(ratio - 1) < 0.025) == (row.id not in COUNTED_OTHERWISE), ratio
 
 
 def test_the_error_that_is_expected_is_that_of_the_rows() -> None:
     comparisons = [_comparison(row) for row in RECORDED]
-    assert json.loads(PATH.read_text()) == errors_of(comparisons)
+    errors = errors_of(comparisons)
+    assert errors == {name: GENERATIONS[name].step_error for name in errors}
