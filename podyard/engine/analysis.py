@@ -82,11 +82,13 @@ def analyze_stablehlo(
     host_loop: bool = False,
     infeed: Sequence[str | int] = (),
     slices: int = 1,
+    device_order: Sequence[int] = (),
 ) -> Estimate:
     """One device's program as StableHLO (or a module for several devices with its shardings): text,
     or the bytes of `jax.export` or MLIR, which JAX reads (extra `engine`). `infeed`: arguments that
     the host sends at each step, by index (`0`), by name (`arg0`), or by the name that their
-    location has. `slices`: of the type, that the module runs on together.
+    location has. `slices`: of the type, that the module runs on together. `device_order`: for each
+    device of the module its place in the list of the slices' devices.
 
     Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown,
     for a module that is written for more devices than the slice has, and for an argument that does
@@ -96,7 +98,14 @@ def analyze_stablehlo(
     text = text_of_bytes(module) if isinstance(module, bytes) else module
     program = parse_module(text)
     fed = arguments_named(infeed, program.argument_names)
-    estimate = estimate_program(program, kind, host_loop=host_loop, infeed=fed, slices=slices)
+    estimate = estimate_program(
+        program,
+        kind,
+        host_loop=host_loop,
+        infeed=fed,
+        slices=slices,
+        device_order=device_order,
+    )
     if choice == "podyard":
         return estimate
     return answer_of_compiler(estimate, text, program.partitions)

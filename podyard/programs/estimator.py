@@ -39,6 +39,7 @@ from podyard.programs.records import (
     NOT_LOWERED,
     SUFFIX,
     array_key,
+    order_of_text,
     slice_of_text,
 )
 
@@ -191,6 +192,7 @@ def estimate(
             accelerator_type=kind.name,
             compiler=compiler,
             slices=slices or _slices_of(text, kind),
+            device_order=order_of_text(text),
         )
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
@@ -201,9 +203,6 @@ def estimate(
     seconds = max(device, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
     program = parse_module(text.decode(errors="replace"))
-    largest = tuple(
-        f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}" for one in found.largest_buffers
-    )
     return ModuleEstimate(
         seconds=seconds,
         device_seconds=device,
@@ -225,7 +224,7 @@ def estimate(
         fits=found.fits,
         verdict=Report("", found).verdict,
         refusal="" if found.fits else _refusal(need, limit, found.memory_text),
-        largest=largest[:BUFFERS_SHOWN],
+        largest=_largest(found),
         compiler=found.compiler,
         doubts=(*_notes(text), *found.reasons),
         argument_sizes={
@@ -235,6 +234,13 @@ def estimate(
         kernels=_kernels(found),
         turns=training_turns(program),
         token_inputs=token_inputs(program),
+    )
+
+
+def _largest(found: engine.Estimate) -> tuple[str, ...]:
+    return tuple(
+        f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}"
+        for one in found.largest_buffers[:BUFFERS_SHOWN]
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generation import Generation
+from podyard.hardware.places import list_places
 from podyard.programs import jax_internals as internals
 from podyard.programs.arrays.jax_memory import DeviceMemory
 from podyard.programs.lowering.host_placements import keep_host_placements
@@ -52,6 +53,18 @@ class TpuBackend:
         self.devices |= zip(self.client.devices(), described, strict=True)
         self.memory.attach(self.client, lambda device: self.devices[device].hbm_text)
         return self.client
+
+    def places(self, client: Any, devices: Sequence[Any]) -> list[int]:
+        """Return the places of devices in the list of their slices; none where one is not of the
+        slice as its type has it."""
+        if len(devices) == 1:
+            return []
+        kind = self.described.get(client) or own_kind()
+        places = list_places(kind)
+        slices = [self.devices[device] for device in devices if device in self.devices]
+        if len(slices) < len(devices) or any(one.number not in places for one in slices):
+            return []
+        return [(one.slice_index or 0) * kind.device_count + places[one.number] for one in slices]
 
     def generation_of(self, client: Any) -> Generation | None:
         """Return the generation that a client stands for; None: it is not a TPU's."""

@@ -29,6 +29,8 @@ from podyard.programs.step.call_sites import Site, label
 
 SUFFIX = ".mlir"
 _SLICE, _LINE_BYTES_MAX = "// slice: ", 200
+_ORDER = "// podyard devices: "
+_ORDER_BYTES_MAX = 2**17  # of more than 10,000 devices
 NOT_LOWERED = b"// not lowered: "  # what a module is instead of its text, before the reason
 VERDICTS = "verdicts"
 SOURCES = "sources"
@@ -115,6 +117,26 @@ def slice_of_text(text: bytes) -> AcceleratorType | None:
         return kind_of(name, topology) if words.startswith(_SLICE) else None
     except PodyardError:
         return None
+
+
+def order_line(order: Sequence[int]) -> bytes:
+    """Return a line of a module's text: the place of each of its devices in the list of the
+    slice's; empty where they are in that order, or not all of them."""
+    if list(order) == list(range(len(order))) or sorted(order) != list(range(len(order))):
+        return b""
+    return f"{_ORDER}{','.join(map(str, order))}\n".encode()
+
+
+def order_of_text(text: bytes) -> tuple[int, ...]:
+    """Return the places of a module's devices, from the first lines of its text; empty: they are in
+    the slice's order, or the line is not ours."""
+    head = text[:_ORDER_BYTES_MAX].decode(errors="replace")
+    for line in head.split("\n", 2)[:2]:
+        places = line.removeprefix(_ORDER).split(",")
+        if line.startswith(_ORDER) and all(map(str.isdecimal, places)):
+            order = tuple(map(int, places))
+            return order if sorted(order) == list(range(len(order))) else ()
+    return ()
 
 
 def array_key(shape: Sequence[int], itemsize: float) -> str:

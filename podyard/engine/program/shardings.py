@@ -33,10 +33,12 @@ _LAST_TILES = re.compile(r"last_tile_dims=\{([^{}]*)\}")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mesh:
     """`sizes`: the prime factors of the axes, major first; `names`: the axis that each belongs
-    to."""
+    to. `order`: for each device of the mesh its place in the list of the slice's devices; empty:
+    the mesh has them in that order."""
 
     sizes: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
@@ -44,6 +46,9 @@ class Mesh:
 
     def extent(self, axes: Iterable[int]) -> int:
         return math.prod(self.sizes[axis] for axis in axes)
+
+    def place(self, device: int) -> int:
+        return self.order[device] if self.order else device
 
     def stride(self, axis: int) -> int:
         """By how much a device's number grows from one place of the axis to the next."""

@@ -9,7 +9,7 @@ takes longer than that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from podyard.base.errors import invalid
 from podyard.base.kernel_cost import KernelCost
@@ -93,11 +93,13 @@ def estimate_program(
     host_loop: bool = False,
     infeed: Collection[int] = (),
     slices: int = 1,
+    device_order: Sequence[int] = (),
 ) -> Estimate:
     """`program` on a slice of `kind`. A program that is written for several devices by itself is
     split as it says. `host_loop`: the host waits for every step, as loops with infeed did and as
     those do that log every step. `infeed`: indexes of the arguments that the host sends at each
     step. `slices`: of `kind`, joined by the data-centre network, that the program runs on together.
+    `device_order`: for each device of the program its place in the list of the slices' devices.
 
     Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and
     for a global batch that does not divide by the slice's devices.
@@ -117,6 +119,9 @@ def estimate_program(
                 "global_batch",
             )
         program = _split_batch(program, global_batch, devices)
+    if len(device_order) == program.mesh.devices:
+        mesh = dataclasses.replace(program.mesh, order=tuple(device_order))
+        program = dataclasses.replace(program, mesh=mesh)
     costs = cost_model(kind.generation.name)
     split = keep_on_host(
         partition(program, _links(program, kind, costs)),
@@ -147,7 +152,8 @@ def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
     has_plain_chips = kind.generation.dimensions == 2 and kind.generation.devices_per_chip == 1
 
     def is_square(axes: Axes) -> bool:
-        own, _ = in_first_slice(reader.device_order(axes), device_count(kind))
+        places = list(map(program.mesh.place, reader.device_order(axes)))
+        own, _ = in_first_slice(places, device_count(kind))
         group = group_of(kind, own)
         extents = [kind.generation.devices_per_chip // group.copies, *group.shape]
         # Of v5e and v6e only a whole slice is summed over as a square, no part of one.

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from podyard.base.errors import invalid
 from podyard.engine.collectives.torus import TorusPhase, colour_orders, phases_of
-from podyard.hardware.accelerator_types import AcceleratorType, host_shape, parse
+from podyard.hardware.accelerator_types import AcceleratorType, parse
+from podyard.hardware.places import place_of
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
 ICI_HOP_SECONDS = 1e-6
@@ -149,24 +150,6 @@ class DeviceGroup:
 def whole_slice(kind: AcceleratorType) -> DeviceGroup:
     """All devices; the two cores of a chip send its bytes once."""
     return DeviceGroup(kind.topology.shape, kind.topology.wrap, (1,) * len(kind.topology.shape))
-
-
-def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
-    """(core, x, y, z) of a device in the order in which JAX lists them: by host, x before y before
-    z within and among them (as libtpu describes its topologies)."""
-    position, core = divmod(position, kind.generation.devices_per_chip)
-    inside, outside = list[int](), list[int]()
-    own = tuple(min(pair) for pair in zip(host_shape(kind), kind.topology.shape, strict=False))
-    for extent in own:
-        position, place = divmod(position, extent)
-        inside.append(place)
-    for extent, step in zip(kind.topology.shape, own, strict=True):
-        position, place = divmod(position, max(1, extent // step))
-        outside.append(place)
-    return (
-        core,
-        *(far * step + near for far, step, near in zip(outside, own, inside, strict=True)),
-    )
 
 
 def group_of(kind: AcceleratorType, positions: Sequence[int]) -> DeviceGroup:

@@ -143,7 +143,8 @@ class Exchanges:
         if axes not in self._groups:
             everything = range(self.devices)
             positions = everything if axes is None else self._reader.device_order(axes)
-            own, slices = in_first_slice(positions, self.kind.device_count)
+            places = list(map(self.program.mesh.place, positions))
+            own, slices = in_first_slice(places, self.kind.device_count)
             is_all = len(own) == self.kind.device_count
             self._groups[axes] = (
                 collectives.whole_slice(self.kind) if is_all or axes is None
@@ -162,10 +163,12 @@ class Exchanges:
         if exchange.kind in ("all-gather", "reduce-scatter"):
             return collectives.all_gather_seconds(kind, nbytes, group)
         if exchange.kind == "collective-permute":
+            places, devices = self.program.mesh.place, kind.device_count
+            pairs = [(places(one), places(other)) for one, other in exchange.pairs]
             inside = [
-                (one % kind.device_count, other % kind.device_count)
-                for one, other in exchange.pairs
-                if one // kind.device_count == other // kind.device_count
+                (one % devices, other % devices)
+                for one, other in pairs
+                if one // devices == other // devices
             ]
             return collectives.permute_seconds(kind, nbytes, inside)
         return collectives.all_to_all_seconds(kind, nbytes, group)

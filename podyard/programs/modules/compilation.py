@@ -14,7 +14,7 @@ from podyard.programs.jax_devices import TpuBackend
 from podyard.programs.jax_dry_run import DryRun, executable_of
 from podyard.programs.jax_runs import Runs
 from podyard.programs.modules import module_text
-from podyard.programs.records import ModuleRuns, Recorder, slice_line
+from podyard.programs.records import ModuleRuns, Recorder, order_line, slice_line
 from podyard.programs.say import say
 from podyard.programs.step.training_step import is_library_function
 
@@ -44,6 +44,8 @@ class ModuleCompiler:
         name = str(module.operation.attributes["sym_name"]).strip('"')
         kind = self.backend.described.get(client)
         code, sources = module_text.text_of(module)
+        if order := order_line(self.backend.places(client, devices)):
+            code, sources = order + code, b"\n" + sources
         if kind is not None:
             code, sources = slice_line(kind) + code, b"\n" + sources
         text = code.decode()
