@@ -20,7 +20,6 @@ from typing import Any
 
 import platformdirs
 
-from podyard import engine
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.cli import output, redirect
@@ -145,9 +144,9 @@ def _document(outcome: ProgramOutcome) -> dict[str, Any]:
 
 def _write_trace(path: Path, run: Path, step: ModuleTotal, options: ProgramOptions) -> None:
     """Of the training step, as the model has it on the slice."""
-    text = (run / "modules" / f"{step.digest}{SUFFIX}").read_text(encoding="utf-8")
+    text = (run / "modules" / f"{step.digest}{SUFFIX}").read_bytes()
     try:
-        found = engine.analyze_stablehlo(text, accelerator_type=options.kind.name)
+        found = estimator.analyze(text, options.kind, slices=options.slices)
     except PodyardError as error:
         output.say(f"podyard: no trace of {step.name}: {error.message}")
         return

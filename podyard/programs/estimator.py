@@ -177,23 +177,30 @@ def of_json(data: dict[str, Any]) -> ModuleEstimate:
     return ModuleEstimate(**fields)
 
 
+def analyze(
+    text: bytes, kind: AcceleratorType, compiler: str = "podyard", slices: int | None = 1
+) -> engine.Estimate:
+    """Return the engine's estimate of a run's module on `slices` slices of `kind`; None: on as many
+    as it is written for. Raises PodyardError as `engine.analyze_stablehlo` does."""
+    return engine.analyze_stablehlo(
+        text.decode(errors="replace"),
+        accelerator_type=kind.name,
+        compiler=compiler,
+        slices=slices or _slices_of(text, kind),
+        device_order=order_of_text(text),
+    )
+
+
 def estimate(
     text: bytes, kind: AcceleratorType, compiler: str = "podyard", slices: int | None = 1
 ) -> ModuleEstimate:
-    """Estimate a module on `slices` slices of `kind`; None: on as many as it is written for. Raises
-    nothing: a module that the engine
-    cannot read is one that is not covered."""
+    """Estimate a module as `analyze` does. Raises nothing: a module that the engine cannot read is
+    one that is not covered."""
     if text.startswith(NOT_LOWERED):
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
-        found = engine.analyze_stablehlo(
-            text.decode(errors="replace"),
-            accelerator_type=kind.name,
-            compiler=compiler,
-            slices=slices or _slices_of(text, kind),
-            device_order=order_of_text(text),
-        )
+        found = analyze(text, kind, compiler, slices)
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
     except Exception as error:  # the engine's own fault must not take the others' estimates with it

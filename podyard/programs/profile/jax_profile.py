@@ -94,14 +94,14 @@ class DeviceTracer:
                 yield TracedModule(module.name, program_id, estimate)
 
     def _estimate(self, module: ModuleRuns) -> Estimate | None:
-        from podyard import engine
+        from podyard.programs.estimator import analyze
 
         text = self.recorder.text_of(module)
         if text is None:
             say(f"{module.name} is not in the trace: use podyard run --tpu, which keeps modules")
             return None
         try:
-            return engine.analyze_stablehlo(text, accelerator_type=self.kind.name)
+            return analyze(text.encode(), self.kind, slices=None)
         except PodyardError as error:
             say(f"{module.name} is not in the trace: {error.message}")
         return None
