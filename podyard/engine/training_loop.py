@@ -12,7 +12,7 @@ _SAME = frozenset(
     {"convert", "reshape", "optimization_barrier", "shard", "unshard", "copy", "transpose"}
 )
 _SLICES = frozenset({"dynamic_slice", "gather"})
-# of the bytes of a program's results: the rest are losses and metrics of each step
+# of the bytes of a program's results in a turn: the rest are losses and metrics of each step
 _SHARE_MIN = 0.5
 
 
@@ -30,22 +30,34 @@ def training_turns(program: Program) -> int:
 
 def _turns_in(program: Program, body: Body) -> int:
     arguments, results = set(body.parameters), {_source(program, one) for one in body.results}
-    nbytes = sum(program.types[value].nbytes for value in body.results if value not in arguments)
+    returned = [value for value in body.results if value not in arguments]
     for operation in body.operations:
         if operation.opcode != "while" or len(operation.bodies) != 2:
             continue
         state = _state(program, operation, arguments, results)
         carried = sum(program.types[value].nbytes for value in state)
+        turns = trip_count(program, operation)
+        collected = set(operation.results).difference(state)
+        nbytes = sum(_turn_bytes(program, value, collected, turns) for value in returned)
         if (
             not state
             or carried < _SHARE_MIN * nbytes
             or (len(state) == 1 and _reads_layers(operation))
         ):
             continue
-        turns = trip_count(program, operation)
         if turns is None or turns > 1:
             return (turns or 1) * max(1, _turns_in(program, operation.bodies[1]))
     return 0
+
+
+def _turn_bytes(
+    program: Program, value: int, collected: AbstractSet[int], turns: int | None
+) -> float:
+    """Bytes of a result, of one turn where the loop collects an entry at each turn (the parameters
+    on their way, or losses)."""
+    kind = program.types[value]
+    is_stack = turns and kind.shape[:1] == (turns,) and _source(program, value) in collected
+    return kind.nbytes / turns if turns and is_stack else kind.nbytes
 
 
 def _state(

@@ -359,6 +359,7 @@ def _uses(executables: Sequence[DryExecutable]) -> list[ModuleUse]:
                 False,
                 record.feeds_itself,
                 waits,
+                record.is_eager_loop,
             )
         )
     return uses

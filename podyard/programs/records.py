@@ -52,10 +52,10 @@ class ModuleRuns:
     """A module of one process. `devices`: how many it runs on; `timed_runs`, `timed_seconds`: runs
     that were waited for, and their time on this machine. `first`, `last`: when the first run and
     the last one ended, in seconds of the machine's clock, where no run is timed. `calls`: from the
-    most frequent call site, `site`; None: not known. `is_library`, `feeds_itself`: as in
-    `training_step.ModuleUse`. `host_input`: arguments that the host sends at each run, as keys.
-    `other_bytes`: of a device, arrays that were alive next to the module's arguments and results,
-    at most."""
+    most frequent call site, `site`; None: not known. `is_library`, `feeds_itself`,
+    `is_eager_loop`: as in `training_step.ModuleUse`. `host_input`: arguments that the host sends at
+    each run, as keys. `other_bytes`: of a device, arrays that were alive next to the module's
+    arguments and results, at most."""
 
     digest: str
     name: str
@@ -72,6 +72,7 @@ class ModuleRuns:
     calls: int | None = None
     timed_runs: int = 0
     timed_seconds: float = 0.0
+    is_eager_loop: bool = False
     _sites: dict[Site | None, int] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )

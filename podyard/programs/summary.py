@@ -51,6 +51,7 @@ class ModuleTotal:
     feeds_itself: bool | None = None
     site: str = ""
     calls: int | None = None
+    is_eager_loop: bool = False
 
     @property
     def steps(self) -> int:
@@ -65,7 +66,15 @@ class ModuleTotal:
         waits = one is not None and one.device_seconds < (one.seconds or 0.0)
         turns = 0 if one is None else one.turns
         return ModuleUse(
-            self.name, calls, seconds, self.site, turns, self.is_library, self.feeds_itself, waits
+            self.name,
+            calls,
+            seconds,
+            self.site,
+            turns,
+            self.is_library,
+            self.feeds_itself,
+            waits,
+            self.is_eager_loop,
         )
 
     @property
@@ -258,6 +267,7 @@ def _total(
         else any(one.feeds_itself for _, one in found),
         site=most.site,
         calls=most.calls,
+        is_eager_loop=all(one.is_eager_loop for _, one in found),
     )
 
 
@@ -321,7 +331,7 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     feeds_itself = None if feeds is None else bool(feeds)
     return ModuleRuns(
         digest, name, devices, compile_seconds, runs, first, last, host_input, others, is_library,
-        feeds_itself, site, calls, timed_runs, timed
+        feeds_itself, site, calls, timed_runs, timed, bool(data.get("is_eager_loop"))
     )  # fmt: skip
 
 

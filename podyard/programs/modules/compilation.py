@@ -16,7 +16,7 @@ from podyard.programs.jax_runs import Runs
 from podyard.programs.modules import module_text
 from podyard.programs.records import ModuleRuns, Recorder, order_line, slice_line
 from podyard.programs.say import say
-from podyard.programs.step.training_step import is_library_function
+from podyard.programs.step.training_step import is_eager_loop, is_library_function
 
 # how long a compilation waits for the verdict under --strict: the TPU compiler takes minutes
 VERDICT_SECONDS = 600.0
@@ -50,7 +50,9 @@ class ModuleCompiler:
             code, sources = slice_line(kind) + code, b"\n" + sources
         text = code.decode()
         record = self.recorder.add(code, name, len(devices), sources)
-        record.is_library = is_library_function(self.runs.function())
+        function = self.runs.function()
+        record.is_library = is_library_function(function)
+        record.is_eager_loop = is_eager_loop(function)
         memory = self.memory if kind is None else DeviceMemory(kind.generation)
         if refusal := early_refusal(text, len(devices), memory.limit, memory.tiling):
             raise jax_internals.XlaRuntimeError(refusal)

@@ -55,6 +55,11 @@ def is_of_program(filename: str) -> bool:
     return _kind(filename) == _PROGRAM
 
 
+def is_program_file(filename: str) -> bool:
+    """Return False for files of JAX, Podyard and Python; packages are the program's."""
+    return _kind(filename) != _HIDDEN
+
+
 def _kind(filename: str) -> int:
     if filename.startswith((_PODYARD, "<frozen")):
         return _HIDDEN

@@ -2,17 +2,21 @@
 
 It is the jitted module with the largest time x calls among those that were called at least twice
 from one place of the program. A module that contains the training loop counts by the turns of the
-loop. Eager operations and helpers of JAX never qualify. Where it is known which modules get their
-own results back, directly or through others, these go first: parameters come back to a step, but
-not to an initializer or an evaluation.
+loop; a loop that is called eagerly counts by its turns alone, because the rest of its step may lie
+outside of it. Other eager operations and helpers of JAX never qualify. Where it is known which
+modules get their own results back, directly or through others, these go first: parameters come back
+to a step, but not to an initializer or an evaluation.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import types
 from collections.abc import Sequence
+
+from podyard.programs.step.call_sites import is_program_file
 
 CALLS_MIN = 2
 # Of the largest time x calls: a module that gets its own results back is a step only if it takes so
@@ -31,7 +35,8 @@ class ModuleUse:
     `train.py:14`, or empty. `seconds`: device time of one call; None: not known yet. `turns`: of
     the training loop inside, 1 if not known; 0 without one. `feeds_itself`: whether arguments came
     from earlier results of it; None: not known. `waits_for_host`: the devices are done before the
-    host can start the next call; such helpers are the step only if all modules are like that."""
+    host can start the next call; such helpers are the step only if all modules are like that.
+    `is_eager_loop`: a loop of the program that is no part of a jitted function."""
 
     name: str
     calls: int
@@ -41,12 +46,13 @@ class ModuleUse:
     is_library: bool = False
     feeds_itself: bool | None = None
     waits_for_host: bool = False
+    is_eager_loop: bool = False
 
     @property
     def is_repeated(self) -> bool:
-        return not self.is_library and (
-            self.calls >= CALLS_MIN or (self.calls > 0 and self.turns > 0)
-        )
+        has_loop = self.calls > 0 and self.turns > 0
+        is_again = self.calls >= CALLS_MIN and not self.is_eager_loop
+        return not self.is_library and (has_loop or is_again)
 
     @property
     def total_seconds(self) -> float:
@@ -96,8 +102,23 @@ def is_library_function(function: object) -> bool:
     function, or have it in their closure.
     """
     if getattr(function, "_apply_primitive", False):
-        return True
+        return not is_eager_loop(function)
     return isinstance(function, types.FunctionType) and not _reaches_program(function, _DEPTH_MAX)
+
+
+def is_eager_loop(function: object) -> bool:
+    """Return True for an eager operation with a traced function of the program inside: `lax.scan`,
+    `lax.fori_loop` and `lax.while_loop` outside of `jax.jit`.
+
+    The function that JAX jits for an eager operation has the operation's parameters in its closure,
+    and a traced function knows the file that it was written in.
+    """
+    if not getattr(function, "_apply_primitive", False) or not inspect.isfunction(function):
+        return False
+    parameters = inspect.getclosurevars(function).nonlocals.get("params", {})
+    traces = (getattr(value, "jaxpr", value) for value in parameters.values())
+    files = (getattr(getattr(one, "debug_info", None), "func_filename", None) for one in traces)
+    return any(file and is_program_file(file) for file in files)
 
 
 def _reaches_program(value: object, depth: int) -> bool:

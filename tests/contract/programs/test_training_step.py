@@ -102,6 +102,36 @@ print(losses.shape)
     )
 
 
+EAGER_LOOPS = {
+    "scan": ("W, losses = jax.lax.scan(lambda W, x: (step(.1, W, x), loss(W, x)), W, xs)", 50),
+    "fori_loop": ("W = jax.lax.fori_loop(0, 50, lambda i, W: step(.1, W, xs[i]), W)", 50),
+    "while_loop": ("W = jax.lax.while_loop(lambda W: loss(W, x) > 1, update, W)", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", EAGER_LOOPS)
+def test_a_training_loop_outside_of_jit_is_the_step(way: str, tmp_path: Path) -> None:
+    program, turns = EAGER_LOOPS[way]
+    done, document = report(
+        "--tpu v5litepod-8 --dry-run", tmp_path,
+        *code(f"{LOSS}xs = jnp.stack([x] * 50)\ndef update(W): return step(.1, W, x)\n{program}\n")
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (_step(document)["turns"], _step(document)["runs"]) == (turns, 1)
+    assert "contains a training loop" in done.stderr and "1,000 steps $" in done.stderr
+
+
+def test_a_scan_over_layers_outside_of_jit_is_a_part_of_a_step() -> None:
+    done = run("--tpu v5litepod-8 --dry-run", *code(LOSS + """
+W = jnp.stack(W)
+def layer(h, w): return jnp.tanh(h @ w), None
+def deep(W): return (jax.lax.scan(layer, x, W)[0] ** 2).mean()
+for i in range(6): W = W - .1 * jax.grad(deep)(W)
+"""))  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert "no training step found: " in done.stderr and "jit_scan" in done.stderr
+
+
 def test_a_program_without_a_training_step_has_no_price() -> None:
     done = run("--tpu v5litepod-8 --dry-run", *code("""
         import jax, jax.numpy as jnp

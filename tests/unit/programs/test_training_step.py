@@ -107,3 +107,38 @@ def test_the_loop_that_changes_the_arguments_is_the_training_loop() -> None:
         "    %0:3", "    %zeros = stablehlo.constant dense<0.0> : tensor<64x64xf32>\n    %0:3"
     )
     assert training_turns(parse_stablehlo(zeros)) == 0
+
+
+TRAJECTORY = """module @jit_scan {
+  func.func public @main(%arg0: tensor<2xf32>) -> (tensor<2xf32>, tensor<100x2xf32>) {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %zeros = stablehlo.constant dense<0.0> : tensor<100x2xf32>
+    %0:3 = stablehlo.while(%i = %c, %w = %arg0, %all = %zeros) : tensor<i32>, tensor<2xf32>, tensor<100x2xf32>
+    cond {
+      %c_0 = stablehlo.constant dense<100> : tensor<i32>
+      %1 = stablehlo.compare LT, %i, %c_0 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %1 : tensor<i1>
+    } do {
+      %1 = stablehlo.add %w, %w : tensor<2xf32>
+      %2 = stablehlo.reshape %1 : (tensor<2xf32>) -> tensor<1x2xf32>
+      %c_0 = stablehlo.constant dense<0> : tensor<i32>
+      %3 = stablehlo.dynamic_update_slice %all, %2, %i, %c_0 : (tensor<100x2xf32>, tensor<1x2xf32>, tensor<i32>, tensor<i32>) -> tensor<100x2xf32>
+      %c_1 = stablehlo.constant dense<1> : tensor<i32>
+      %4 = stablehlo.add %i, %c_1 : tensor<i32>
+      stablehlo.return %4, %1, %3 : tensor<i32>, tensor<2xf32>, tensor<100x2xf32>
+    }
+    return %0#1, %0#2 : tensor<2xf32>, tensor<100x2xf32>
+  }
+}
+"""  # noqa: E501
+
+
+def test_what_a_loop_collects_counts_by_the_turn() -> None:
+    assert training_turns(parse_stablehlo(TRAJECTORY)) == 100
+    # predictions of each batch are more than the counters that are carried
+    large = TRAJECTORY.replace("100x2xf32", "100x64xf32").replace("1x2xf32", "1x64xf32")
+    large = large.replace("reshape %1 : (tensor<2xf32>)", "reshape %b : (tensor<64xf32>)")
+    large = large.replace(
+        "%2 =", "%b = stablehlo.constant dense<0.0> : tensor<64xf32>\n      %2 =", 1
+    )
+    assert training_turns(parse_stablehlo(large)) == 0
