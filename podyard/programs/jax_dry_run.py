@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
 from podyard.programs.arrays.memory_limits import largest_bytes
+from podyard.programs.arrays.origins import ArrayOrigins, ResultOrigin, result_origins
 from podyard.programs.records import MODULES_MAX, ModuleRuns, array_key
 from podyard.programs.step.call_sites import call_site
 from podyard.programs.step.training_step import ModuleUse, has_name, training_step
@@ -73,6 +74,7 @@ class DryExecutable:
     record: ModuleRuns
     estimate: Estimates
     donated_keys: tuple[str, ...] = ()
+    result_origins: tuple[ResultOrigin, ...] = ()
     has_kernels: bool = False
     topology: str = ""
     compiled: Any = None
@@ -182,6 +184,7 @@ def executable_of(
         record,
         estimate,
         tuple(_key(types.inputs[place]) for place in sorted(donated)),
+        result_origins(main),
     )
 
 
@@ -203,8 +206,7 @@ class DryRun:
         self._step_name = step_name
         self._finish = finish
         self._made: dict[int, weakref.ref[Any]] = {}
-        self._origins: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._bits: dict[str, int] = {}
+        self._origins = ArrayOrigins()
         self._executables: list[DryExecutable] = []
         self._zeros: NDArray[np.uint8] | None = None
         self._places = itertools.cycle(range(0, _PLACES_BYTES, _PLACE_BYTES))
@@ -221,19 +223,20 @@ class DryRun:
         if not isinstance(executable, DryExecutable) or executable.topology:
             return run(call, *args)
         given = internals.module_arguments(call, args)
-        origins = self._come_from(executable, given)
+        executable.record.call(call_site())
+        self._origins.call(executable.record, given)
         if self._is_end(executable):
             self._end()
         if executable.is_small and not any(map(self.is_made, given)):
             if executable.compiled is None:
                 executable.compiled = executable.compile_now()
             results = run(internals.call_of(call, executable.compiled), *args)
-            self._note(results, origins)
+            self._origins.results(executable.record, executable.result_origins, given, results)
             return results
         results = internals.results_of(call, self.make)
         for result in results:  # JAX makes new arrays of those that it gets
             self._mark(result)
-        self._note(results, origins)
+        self._origins.results(executable.record, executable.result_origins, given, results)
         for place in executable.donated:
             index = place - internals.token_count(call)
             if 0 <= index < len(given):
@@ -246,7 +249,7 @@ class DryRun:
         else:
             result = put()
         for value in values:
-            self._note([result], self._origins_of(value))
+            self._origins.copy(value, result)
         return result
 
     def value(self, read: Callable[[], Any], array: Any) -> Any:
@@ -280,31 +283,6 @@ class DryRun:
         view: NDArray[Any] = zeros[start : start + nbytes].view(dtype).reshape(shape)
         view.flags.writeable = False
         return view
-
-    def _come_from(self, executable: DryExecutable, arguments: Sequence[Any]) -> int:
-        """Count a call, and return the modules that its results come from, a bit for each: those of
-        its arguments, and its own unless it is an eager operation."""
-        record, origins = executable.record, 0
-        for value in arguments:
-            origins |= self._origins_of(value)
-        record.call(call_site())
-        if record.is_library:
-            return origins
-        own = self._bits.setdefault(record.digest, 1 << len(self._bits))
-        record.feeds_itself = bool(record.feeds_itself) or bool(origins & own)
-        return origins | own
-
-    def _origins_of(self, value: Any) -> int:
-        entry = self._origins.get(id(internals.array_of(value)))
-        return 0 if entry is None else entry[1]
-
-    def _note(self, values: Sequence[Any], origins: int) -> None:
-        for value in values if origins else ():
-            array = internals.array_of(value)
-            self._origins[id(array)] = (
-                weakref.ref(array, _forget(self._origins, id(array))),
-                origins,
-            )
 
     def _is_end(self, executable: DryExecutable) -> bool:
         """Return True if this call is of the training step, which has run often enough. Only a

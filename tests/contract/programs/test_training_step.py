@@ -33,6 +33,12 @@ evaluate, train_step = jax.jit(loss), jax.jit(functools.partial(step, .1))
 for i in range(40): evaluate(W, x)
 for i in range(20): W = train_step(W, x); print(i, flush=True)
 """, "jit_step"),
+    "evaluation first that returns the model and its metrics": ("""
+evaluate = jax.jit(lambda W, total, x: (W, total + loss(W, x)))
+train_step, total = jax.jit(functools.partial(step, .1)), jnp.zeros(())
+for i in range(40): W, total = evaluate(W, total, x)
+for i in range(20): W = train_step(W, x); print(i, flush=True)
+""", "jit_step"),
     "initializer in a loop, gradient and update": ("""
 init = jax.jit(lambda key: jax.random.normal(key, (256, 256)))
 W = [init(key) for key in jax.random.split(jax.random.key(0), 12)]
