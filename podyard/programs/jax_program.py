@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
-from podyard.programs.records import Recorder
+from podyard.programs.records import Recorder, recorder_of
 from podyard.programs.say import say
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def apply(_jax: Any) -> None:
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
     _check_jax(dry_run=steps > 0)
     folder = os.environ.get(slices.RUN_VARIABLE)
-    recorder = Recorder(Path(folder) if folder else None, of.process_index)
+    recorder = recorder_of(Path(folder) if folder else None, of.process_index)
     memory = DeviceMemory(of.generation)
     dry = _dry_run(recorder, steps) if steps else None
     runs = jax_runs.install(memory, dry_run=steps > 0)

@@ -45,6 +45,7 @@ ERROR_CHARACTERS_MAX = 500  # of the exception that ends a program: its first se
 
 _monotonic = OsClock().monotonic_seconds
 _recorders: list[Recorder] = []
+_by_process: dict[tuple[Path | None, int, int], Recorder] = {}
 
 
 @dataclasses.dataclass(slots=True)
@@ -147,6 +148,15 @@ def array_key(shape: Sequence[int], itemsize: float) -> str:
     return f"{'x'.join(map(str, shape))}:{itemsize:g}"
 
 
+def recorder_of(folder: Path | None, worker: int) -> Recorder:
+    """Return the recorder of this process. The frameworks that a program imports share it: a
+    process has one file, and one of them must not write over the modules of another."""
+    key = (folder, worker, os.getpid())
+    if key not in _by_process:
+        _by_process[key] = Recorder(folder, worker)
+    return _by_process[key]
+
+
 class Recorder:
     """Writes what one process does to the folder of its run; without a folder it only counts."""
 
@@ -162,6 +172,7 @@ class Recorder:
         self._modules: list[ModuleRuns] = []
         self._left_out = 0
         self._error = ""
+        self._watches = False
         self._written = ""
 
     def add(self, text: bytes, name: str, devices: int, sources: bytes = b"") -> ModuleRuns:
@@ -216,7 +227,11 @@ class Recorder:
         return dict(found)
 
     def watch_failure(self) -> None:
-        """Note the exception that ends the program, behind its traceback."""
+        """Note the exception that ends the program, behind its traceback; once, if several
+        frameworks ask for it."""
+        if self._watches:
+            return
+        self._watches = True
         inner = sys.excepthook
 
         def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
 from podyard.programs import tensorflow_1, tensorflow_system
-from podyard.programs.records import Recorder
+from podyard.programs.records import recorder_of
 from podyard.programs.say import say
 from podyard.programs.slice import Slice
 from podyard.programs.tensorflow_system import TpuSystem
@@ -89,7 +89,7 @@ def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> TensorFlowSteps | N
         return None
     from podyard.programs.tensorflow_steps import TensorFlowSteps
 
-    recorder = Recorder(Path(folder), of.process_index)
+    recorder = recorder_of(Path(folder), of.process_index)
     recorder.watch_failure()
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
     steps = TensorFlowSteps(

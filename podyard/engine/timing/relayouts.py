@@ -41,7 +41,8 @@ class Relayouts(Rows):
                     self._materialise(own, kernel)
                 minor = tuple(axis for axis in range(len(type_.shape)) if axis not in batching)
                 self._relayout(value, minor, layouts, leaves=True)
-                self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
+                if value in layouts:
+                    self.kernels[-1].turns = own
         return layouts
 
     def _leaving(self, result: int) -> list[int]:

@@ -20,11 +20,11 @@ def steps() -> Any:
     if own not in _steps:
         folder = os.environ.get(slices.RUN_VARIABLE)
         if folder and _process.place().local_ordinal == 0:
-            from podyard.programs.records import Recorder
+            from podyard.programs.records import recorder_of
             from podyard.programs.torch_steps import TorchSteps
 
             of = _process.slice_of()
-            recorder = Recorder(Path(folder), of.process_index)
+            recorder = recorder_of(Path(folder), of.process_index)
             is_spmd = _process.is_spmd()
             devices = len(slices.devices_of(of)) if is_spmd else _process.place().world
             _steps[own] = TorchSteps(recorder, devices, is_spmd)

@@ -101,3 +101,12 @@ def test_an_algorithm_can_be_spelt_out() -> None:
         for p in (given, "high")
     )
     assert found.cycles == usual.cycles
+
+
+def test_a_product_of_many_numbers_is_the_first_kernel_of_a_module() -> None:
+    """Attention of one query and one key, as models are initialized: nothing precedes it."""
+    of = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, 4, 1, 1), (1, 1, 4, 32))]  # type: ignore[no-untyped-call]
+    estimate = engine.analyze(
+        lambda a, b: jnp.einsum("...hqk,...khd->...qhd", a, b), *of, accelerator_type="v5litepod-1"
+    )
+    assert estimate.flops == 2 * 4 * 32 and 0 < estimate.device_seconds < 20e-6
