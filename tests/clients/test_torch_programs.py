@@ -238,6 +238,12 @@ def test_a_dry_run_is_rejected(python: str, tmp_path: Path) -> None:
     assert "a dry run needs JAX: steps of PyTorch are computed; leave --dry-run" in done.stderr
 
 
+def test_a_dry_run_goes_on_if_a_library_only_imports_torch_xla(python: str, tmp_path: Path) -> None:
+    program = "import torch_xla.runtime, torch_xla.core.xla_model; print('imported')"
+    done = _run("v5litepod-4", tmp_path, python, "-c", program, options=["--dry-run"])
+    assert (done.returncode, done.stdout) == (3, "imported\n"), done.stderr
+
+
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
     _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
     files = sorted(tmp_path.glob("*.mlir"))

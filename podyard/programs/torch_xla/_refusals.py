@@ -19,6 +19,8 @@ def refusal(name: str, instead: str) -> Callable[..., Any]:
 
 
 def refuse_dry_run() -> None:
+    """End a dry run in which a program asks for a device or for processes. Programs in JAX may
+    import torch_xla: their libraries do where it is installed."""
     if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
         raise SystemExit(
             "podyard: a dry run needs JAX: steps of PyTorch are computed; leave --dry-run away"

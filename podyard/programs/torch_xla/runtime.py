@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import torch
-from torch_xla import _process, _spmd
+from torch_xla import _process, _refusals, _spmd
 
 
 def device_type() -> str:
@@ -27,6 +27,7 @@ def using_pjrt() -> bool:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:  # noqa: ARG001
+    _refusals.refuse_dry_run()
     return _process.device(n or 0)
 
 

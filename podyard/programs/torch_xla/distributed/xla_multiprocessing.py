@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessException  # of torch.multiprocessing up to 2.13
-from torch_xla import _collectives, _process, _steps
+from torch_xla import _collectives, _process, _refusals, _steps
 from torch_xla._process import CorePlace
 
 from podyard.base.clock import OsClock
@@ -68,6 +68,7 @@ def spawn(
 
     `nprocs`: None, 1 (here, and alone), or as many as there are, which torch_xla takes no longer.
     """
+    _refusals.refuse_dry_run()
     count = len(_process.host_devices())
     if nprocs == 1:
         _process.set_place(CorePlace(spawned=True))
