@@ -458,12 +458,14 @@ class TorchSteps:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         self._firsts.setdefault(kind, self._clock.monotonic_seconds())
         if module is None and recording is not None and kind in self._kinds:
-            name = "torch_train_step" if self._trains() else "torch_step"
+            trains = self._trains()
+            name = "torch_train_step" if trains else "torch_step"
             if recording.failure:
                 self._recorded = RECORDED_MAX
                 print(f"podyard: steps are not estimated: {recording.failure}", file=sys.stderr)
             elif text := recording.module(name):
                 module = self._recorder.add(text, name, self._devices)
+                module.feeds_itself = trains  # the optimizer changes the parameters in place
                 module.runs, module.first = self._counts[kind] - 1, self._firsts[kind]
         self._kinds[kind] = module
         if module is not None:

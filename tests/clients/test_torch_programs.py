@@ -244,6 +244,29 @@ def test_a_dry_run_goes_on_if_a_library_only_imports_torch_xla(python: str, tmp_
     assert (done.returncode, done.stdout) == (3, "imported\n"), done.stderr
 
 
+LONG_EVALUATION = """
+import torch, torch_xla.core.xla_model as xm
+device = xm.xla_device()
+model = torch.nn.Linear(256, 10).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in range(4):
+    optimizer.zero_grad()
+    model(torch.ones(64, 256).to(device)).logsumexp(1).mean().backward()
+    xm.optimizer_step(optimizer, barrier=True)
+losses = []
+with torch.no_grad():
+    for batch in range(20):
+        losses.append(model(torch.ones(4096, 256).to(device)).logsumexp(1).mean())
+        xm.mark_step()
+"""
+
+
+def test_a_long_evaluation_is_not_the_training_step(python: str, tmp_path: Path) -> None:
+    done = _run("v5litepod-1", tmp_path, python, "-c", LONG_EVALUATION)
+    assert done.returncode == 0, done.stderr
+    assert "training step torch_train_step: " in done.stderr, done.stderr
+
+
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
     _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
     files = sorted(tmp_path.glob("*.mlir"))
