@@ -36,7 +36,7 @@ class ModuleUse:
     the training loop inside, 1 if not known; 0 without one. `feeds_itself`: whether arguments came
     from earlier results of it; None: not known. `waits_for_host`: the devices are done before the
     host can start the next call; such helpers are the step only if all modules are like that.
-    `is_eager_loop`: a loop of the program that is no part of a jitted function."""
+    `is_eager_loop`: a loop of the program outside of jitted functions."""
 
     name: str
     calls: int
