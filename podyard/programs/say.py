@@ -35,6 +35,9 @@ def _is_first(folder: Path, text: str) -> bool:
     known."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a file, or a disk that is full: rather twice than never
+        return True
+    try:
         (folder / _digest(text)).touch(exist_ok=False)
     except FileExistsError:
         return False

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from podyard.programs.say import SAID_VARIABLE
+
 _SAYS = "from podyard.programs.say import say_once; say_once('a warning'); say_once('another')"
 # Two processes, each started by a third that has said the same.
 _STARTS = f"{_SAYS}; import subprocess, sys; subprocess.run([sys.executable, '-c', {_SAYS!r}])"
@@ -15,7 +17,7 @@ _STARTS = f"{_SAYS}; import subprocess, sys; subprocess.run([sys.executable, '-c
 def _stderr(code: str, run: Path | None) -> list[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     if run is not None:
-        env["PODYARD_TPU_RUN"] = str(run)
+        env[SAID_VARIABLE] = str(run)
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
     )
