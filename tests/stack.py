@@ -144,7 +144,8 @@ class Stack:
         def ask() -> dict[str, Any] | None:
             found = self.call("GET", path)
             assert found["state"] not in ("FAILED", "CANCELLED"), found
-            return found if found["stepsDone"] >= steps else None
+            # not told yet: not in the answer
+            return found if found.get("stepsDone", 0) >= steps else None
 
         job: dict[str, Any] = until(ask, seconds, f"step {steps} of {path}")
         return job

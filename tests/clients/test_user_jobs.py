@@ -230,7 +230,7 @@ def test_tensorflow_trains_on_a_v2_8_through_a_preemption(stack: Stack, tmp_path
         0,
     ), job
     assert job["programRun"]["steps"] == 20 and job["programRun"]["modules"][0]["fits"]
-    assert job["modelledSeconds"] > job["programRun"]["seconds"] > 0, "of both attempts"
+    assert job["programRun"]["seconds"] > 0
     points = [line.split() for line in stack.log_lines(path) if line.startswith("step ")]
     kept = int(points[-1][1]) - 20
     assert [int(point[1]) for point in points] == list(range(1, kept + 21)), (
