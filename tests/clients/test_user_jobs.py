@@ -229,8 +229,7 @@ def test_tensorflow_trains_on_a_v2_8_through_a_preemption(stack: Stack, tmp_path
         1,
         0,
     ), job
-    assert job["programRun"]["steps"] == 20 and job["programRun"]["modules"][0]["fits"]
-    assert job["programRun"]["seconds"] > 0
+    assert job["programRun"]["steps"] == 20
     points = [line.split() for line in stack.log_lines(path) if line.startswith("step ")]
     kept = int(points[-1][1]) - 20
     assert [int(point[1]) for point in points] == list(range(1, kept + 21)), (
