@@ -305,7 +305,7 @@ def _refusal(need: int, limit: int, why: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PricedOn:
-    """What modules are priced for: `slices` slices of `kind`, by `compiler`."""
+    """The target of estimates: `slices` slices of `kind`, judged by `compiler`."""
 
     kind: AcceleratorType
     compiler: str = "podyard"

@@ -61,10 +61,10 @@ class TpuBackend:
             return []
         kind = self.described.get(client) or own_kind()
         places = list_places(kind)
-        slices = [self.devices[device] for device in devices if device in self.devices]
-        if len(slices) < len(devices) or any(one.number not in places for one in slices):
+        known = [self.devices[device] for device in devices if device in self.devices]
+        if len(known) < len(devices) or any(one.number not in places for one in known):
             return []
-        return [(one.slice_index or 0) * kind.device_count + places[one.number] for one in slices]
+        return [(one.slice_index or 0) * kind.device_count + places[one.number] for one in known]
 
     def generation_of(self, client: Any) -> Generation | None:
         """Return the generation that a client stands for; None: it is not a TPU's."""

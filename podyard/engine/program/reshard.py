@@ -68,7 +68,7 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
 
 
 def _replace_axes(mesh: Mesh, now: list[Axes], wanted: Dims, step: Callable[..., None]) -> bool:
-    """Other axes for the one dimension that differs; True where nothing is left to do."""
+    """Replace the axes of the one dimension that differs; return True if nothing is left."""
     odd = [place for place, (a, b) in enumerate(zip(now, wanted, strict=True)) if a != b]
     if len(odd) == 1 and now[odd[0]] and set(now[odd[0]]).isdisjoint(wanted[odd[0]]):
         place = odd[0]
@@ -87,7 +87,7 @@ def _replace_axes(mesh: Mesh, now: list[Axes], wanted: Dims, step: Callable[...,
 
 
 def _exchange_all(now: list[Axes], wanted: Dims, step: Callable[..., None]) -> None:
-    """All-to-alls, where axes change their dimension."""
+    """Add the all-to-alls of axes that change their dimension."""
     for target, axes in enumerate(wanted):
         extra = axes[len(now[target]) :]
         if axes[: len(now[target])] != now[target] or not extra:
@@ -110,8 +110,8 @@ def _exchange_all(now: list[Axes], wanted: Dims, step: Callable[..., None]) -> N
 def _exchange(
     now: list[Axes], wanted: Dims, source: int, target: int, step: Callable[..., None]
 ) -> None:
-    """An all-to-all of axes that are not the minor ones of where they are, or go: the devices
-    change places before it, or behind it (GetReshardAllToAllSourceTargetDims)."""
+    """Add an all-to-all of axes that are not the minor ones of their dimension, before or after:
+    devices change places around it (GetReshardAllToAllSourceTargetDims)."""
     moved = tuple(axis for axis in now[source] if axis in wanted[target])
     rest = tuple(axis for axis in now[source] if axis not in moved)
     there = (*now[target], *moved)

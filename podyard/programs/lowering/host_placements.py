@@ -9,8 +9,7 @@ from podyard.programs.jax_internals import dispatch, mlir
 
 
 def keep_host_placements() -> None:
-    """Copies to the host's memory inside a program are marked in the module for TPUs only: mark
-    them in modules for the TPU's backend, too."""
+    """Mark the copies in modules for the TPU's backend, which are lowered for CPUs."""
     primitive, inner = dispatch.device_put_p, dispatch._common_device_put_lowering
 
     def lowering(ctx: Any, *args: Any, **params: Any) -> Any:
