@@ -9,7 +9,7 @@ PACKAGES := podyard api scheduler workers pricing web migrations tests benchmark
 PYTHON_OF_focus := $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python3.12; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 # JAX 0.11 needs Python 3.12.
 PYTHON_OF_jax011 := $(PYTHON_OF_focus)
-CLIENTS := $(if $(PYTHON_OF_focus),focus jax011) flax gpuhunt jax09 ray sky storage tf torch
+CLIENTS := $(if $(PYTHON_OF_focus),focus jax011) fastai flax gpuhunt jax09 ray sky storage tf torch
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,4 +1,5 @@
-"""What agents and replicas call, whose tokens carry no role, so that they may call nothing else."""
+"""The routes of agents and replicas, whose tokens carry no role, so that they may call nothing
+else."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.base.log_files import LogFiles
 from podyard.base.sealing import unseal
-from podyard.control.compute import host_connections, hosts
+from podyard.control.compute import host_connections, host_disks, hosts
 from podyard.control.jobs import reports
 from podyard.control.platform import agents
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
 from podyard.domain.host import addresses_of
 from podyard.domain.job import objects_prefix
@@ -71,6 +72,7 @@ class SyncMessage(_AgentMessage):
     fence: Fence
     replicas: list[ReplicaSeen] = Field(default_factory=list, max_length=REPORT_ITEMS_MAX)
     host_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
+    disk_folders: list[str] = Field(default_factory=list, max_length=FOLDERS_PER_SYNC_MAX)
 
 
 class JoinMessage(_AgentMessage):
@@ -113,7 +115,7 @@ class LinesMessage(_AgentMessage):
 
 
 class MachineUseMessage(_AgentMessage):
-    """What the replica's process has taken of its machine so far."""
+    """The time and memory that the replica's process has taken of its machine so far."""
 
     cpu_microseconds: Total
     memory_kib_seconds: Total
@@ -159,6 +161,7 @@ class Synced(TypedDict):
     replicas: list[ReplicaWanted]
     hosts: list[HostWantedAnswer]
     goneHosts: list[str]
+    goneDisks: list[str]
     listeners: bool
 
 
@@ -254,17 +257,18 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
         for r in message.replicas
     ]
 
-    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
+    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, Any, bool]:
         live = reports.sync(uow, caller, agent, message.fence, seen)
         listening = listens(request, agent) and host_connections.has_listeners(uow)
         return (
             live,
             hosts.list_wanted(uow, agent),
             hosts.list_removed(uow, message.host_folders),
+            host_disks.list_removed(uow, message.disk_folders),
             listening,
         )
 
-    live, wanted, gone, listening = deps.write(request, body_of_unit)
+    live, wanted, gone, gone_disks, listening = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
         "replicas": [
@@ -273,6 +277,7 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
         ],
         "hosts": [to_api_wanted(host) for host in wanted],
         "goneHosts": gone,
+        "goneDisks": gone_disks,
         "listeners": listening,
     }
 

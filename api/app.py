@@ -25,8 +25,9 @@ from podyard.base.rng import secret_token
 from podyard.control.access import identity
 from podyard.control.billing import card_prices
 from podyard.control.platform import audit as audit_control
-from podyard.db import credentials, platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.audit import AuditLine
 from podyard.domain.credential import use_is_to_be_noted
 from podyard.domain.fleet import Fleet
@@ -48,9 +49,9 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings, database: Database) -> None:
-    """What has to stand before anybody can call: the clock's row, the first project, the tokens of
-    owner and agent, and prices of the past as they were. Raises FAILED_PRECONDITION for a rate card
-    that has changed them."""
+    """Prepare what has to stand before anybody can call: the clock's row, the first project, the
+    tokens of owner and agent, and prices of the past as they were. Raises FAILED_PRECONDITION for a
+    rate card that has changed them."""
     yard_folders.check(settings, database)
     owner_token = _token_file(settings.token_path)
     agent_token = _token_file(settings.agent_token_path) if AGENT in settings.roles else None

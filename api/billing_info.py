@@ -35,7 +35,7 @@ class BillingInfo(TypedDict):
 
 @router.get("/billingInfo")
 def get_billing_info(request: Request, project: str) -> BillingInfo:
-    """Which billing account pays for the project."""
+    """Return which billing account pays for the project."""
     caller = deps.principal(request)
     return _answer(deps.read(request, lambda uow: links.get(uow, caller, project)))
 

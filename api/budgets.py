@@ -17,6 +17,7 @@ from podyard.base.errors import invalid
 from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.base.sealing import unseal
 from podyard.control.billing import budgets, costs
+from podyard.control.billing import what_if as terms
 from podyard.control.billing.invoice_document import EXACT_DECIMALS
 from podyard.control.billing.spending import BudgetState
 from podyard.domain.budget import Budget, BudgetLogEntry
@@ -50,6 +51,7 @@ class WhatIfMessage(deps.Asked):
     usage: StrictStr | None = None
     commitment_years: StrictInt | None = None
     commitment_quantity: StrictInt = 1
+    of_type: StrictStr | None = None
 
 
 class BudgetAnswer(TypedDict):
@@ -82,7 +84,7 @@ class Webhook(TypedDict):
 
 
 class BudgetEvent(TypedDict):
-    """What a budget has done. `detail`: the threshold, or the moment of a notice or stop."""
+    """An action of a budget. `detail`: the threshold, or the moment of a notice or stop."""
 
     event: str
     budget: str
@@ -163,6 +165,26 @@ class Held(TypedDict):
     reason: str
 
 
+class UsageTermsAnswer(TypedDict):
+    """`pricePerHour`: of one node, now."""
+
+    acceleratorType: str
+    region: str
+    usage: str
+    pricePerHour: NotRequired[str]
+
+
+class WhatIfLineAnswer(TypedDict):
+    """Nodes of the same terms. `before` and `after` are left out for storage and commitments."""
+
+    seconds: int
+    actual: str
+    changed: str
+    difference: str
+    before: NotRequired[UsageTermsAnswer]
+    after: NotRequired[UsageTermsAnswer]
+
+
 class WhatIfAnswer(TypedDict):
     month: str
     actual: str
@@ -170,6 +192,7 @@ class WhatIfAnswer(TypedDict):
     difference: str
     held: list[Held]
     notSold: list[str]
+    lines: list[WhatIfLineAnswer]
 
 
 @router.put("/budgets/{budget}")
@@ -205,7 +228,7 @@ def get_budget(request: Request, project: str, budget: str) -> BudgetAnswer:
 
 @router.delete("/budgets/{budget}")
 def delete_budget(request: Request, project: str, budget: str) -> deps.Empty:
-    """What it has done stays on record."""
+    """Return what it has done stays on record."""
     caller = deps.principal(request)
     deps.write(request, lambda uow: budgets.remove(uow, caller, project, budget))
     return {}
@@ -213,7 +236,7 @@ def delete_budget(request: Request, project: str, budget: str) -> deps.Empty:
 
 @router.get("/budgetEvents", openapi_extra=deps.asks(*deps.PAGING))
 def budget_events(request: Request, project: str) -> BudgetEventList:
-    """What budgets have done, in order."""
+    """Return what budgets have done, in order."""
     caller, after, limit = (
         deps.principal(request),
         deps.page_after_number(request),
@@ -226,7 +249,7 @@ def budget_events(request: Request, project: str) -> BudgetEventList:
 
 @router.get("/costs", openapi_extra=deps.asks(MONTH))
 def get_costs(request: Request, project: str) -> CostsAnswer:
-    """What jobs and nodes have cost up to now."""
+    """Return what jobs and nodes have cost up to now."""
     caller, month = deps.principal(request), request.query_params.get("month")
     found = deps.read(
         request, lambda uow: costs.costs(uow, default_rate_card(), caller, project, month)
@@ -264,16 +287,17 @@ def what_if(
     message = deps.parse(WhatIfMessage, body)
     if message.usage is not None and message.usage not in tuple(UsageClass):
         raise invalid(f"unknown usage {message.usage[:40]!r}: use {', '.join(UsageClass)}", "usage")
-    change = costs.TermsChange(
+    change = terms.TermsChange(
         message.accelerator_type,
         message.region,
         None if message.usage is None else UsageClass(message.usage),
         message.commitment_years,
         message.commitment_quantity,
+        message.of_type,
     )
     found = deps.read(
         request,
-        lambda uow: costs.what_if(uow, default_rate_card(), caller, project, message.month, change),
+        lambda uow: terms.what_if(uow, default_rate_card(), caller, project, message.month, change),
     )
     return {
         "month": found.month,
@@ -282,7 +306,31 @@ def what_if(
         "difference": (found.changed - found.actual).text(EXACT_DECIMALS),
         "held": [{"node": node, "reason": reason} for node, reason in found.held],
         "notSold": list(found.not_sold),
+        "lines": [_what_if_line(line) for line in found.lines],
     }
+
+
+def _what_if_line(line: terms.WhatIfLine) -> WhatIfLineAnswer:
+    answer: WhatIfLineAnswer = {
+        "seconds": line.seconds,
+        "actual": line.actual.text(EXACT_DECIMALS),
+        "changed": line.changed.text(EXACT_DECIMALS),
+        "difference": (line.changed - line.actual).text(EXACT_DECIMALS),
+    }
+    if line.before is None or line.after is None:
+        return answer
+    return {**answer, "before": _usage_terms(line.before), "after": _usage_terms(line.after)}
+
+
+def _usage_terms(one: terms.UsageTerms) -> UsageTermsAnswer:
+    answer: UsageTermsAnswer = {
+        "acceleratorType": one.accelerator_type,
+        "region": one.region,
+        "usage": str(one.usage_class),
+    }
+    if one.nanos_per_hour is None:
+        return answer
+    return {**answer, "pricePerHour": minor_text(one.nanos_per_hour, 9)}
 
 
 def _state(found: BudgetState) -> BudgetAnswer:

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict, override
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.api.tpu.call import SHARED_PARAMETERS
+from podyard.api.wire.reader import SHARED_PARAMETERS
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT
@@ -142,7 +142,7 @@ class GeoTaxonomy(TypedDict):
 
 
 class ListedSkuAnswer(TypedDict):
-    """What is sold in one region in one way. `pricingInfo` ascends by time."""
+    """A unit that is sold in one region in one way. `pricingInfo` ascends by time."""
 
     name: str
     skuId: str
@@ -170,7 +170,7 @@ def services(request: Request) -> ServiceList:
 
 @router.get("/{service}/skus", openapi_extra=deps.asks(CURRENCY, *TIMES, *deps.PAGING))
 def skus(request: Request, service: str) -> SkuList:
-    """What a service sells, with the price of now, or with those of a time."""
+    """Return what a service sells, with the price of now, or with those of a time."""
     found = service_of(service)
     _check_parameters(request, _OF_SKUS)
     currency = _currency(request)

@@ -15,8 +15,8 @@ from podyard.api import deps
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.files import read_json
 from podyard.control.compute import host_connections
-from podyard.db import hosts
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import hosts
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host_record import HostRecord, HostState
 from podyard.http.context import in_thread
 from podyard.http.gcloud_authority import PROXY_FILE, authority
@@ -48,7 +48,7 @@ class ConnectionAnswer(TypedDict):
 
 @router.get("/connection")
 def describe_connection(request: Request) -> ConnectionAnswer:
-    """What can be reached with `:open`."""
+    """Return what can be reached with `:open`."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: host_connections.reachable(uow, caller))
     platform = deps.platform(request)
@@ -116,7 +116,7 @@ def _ports(request: Request) -> dict[str, int]:
 
 
 async def _running_host(request: Request, address: str) -> tuple[str, int]:
-    """Where the ssh server of the host at this external address is, once it runs."""
+    """Return where the ssh server of the host at this external address is, once it runs."""
     caller = deps.principal(request)
 
     def materialise(uow: UnitOfWork) -> HostRecord:

@@ -14,7 +14,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import minor_text
 from podyard.control.billing import credit_notes
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.credit_note import CreditNote
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/creditNotes", route_class=deps.Route)

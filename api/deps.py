@@ -1,4 +1,4 @@
-"""What every route needs."""
+"""Dependencies of every route."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from podyard.api.page_tokens import (
 )
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, invalid
+from podyard.domain.lists.pages import Order, RowMark, RowQuery, cut_rows
 from podyard.http.context import Platform, platform, principal, read, write
 
 __all__ = [
@@ -94,7 +95,7 @@ class Empty(TypedDict):
 
 
 class Asked(BaseModel):
-    """What is sent to Podyard's own API: camelCase, and nothing that it does not know."""
+    """A request to Podyard's own API: camelCase, and nothing that it does not know."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
@@ -196,10 +197,31 @@ def page_size(request: Request) -> int:
 
 
 def page_after(request: Request) -> str | None:
-    """What the page token stands for: the name that the page before ended with."""
+    """Return what the page token stands for: the name that the page before ended with."""
     return read_page_token(
         request.query_params.get("pageToken") or request.query_params.get("page_token")
     )
+
+
+def newest_page(
+    request: Request,
+    listed: Sequence[str],
+    read_rows: Callable[[RowQuery], Sequence[T]],
+    mark: Callable[[T], RowMark],
+) -> tuple[Sequence[T], str | None]:
+    """One page of rows that the database cuts, the newest first, and the token of the next.
+    `listed`: which list it is."""
+    whose = [request.scope["route"].path, *listed, principal(request).email]
+    token = request.query_params.get("pageToken") or request.query_params.get("page_token")
+    text = read_page_token_of(request, whose, token)
+    value, _, last = (text or "").partition("\n")
+    after = None if text is None else RowMark(value, last)
+    query = RowQuery(Order.NEWEST, page_size(request), after)
+    cut = cut_rows(query, read_rows, lambda row, _order: mark(row))
+    if cut.after is None:
+        return cut.rows, None
+    text = f"{cut.after.value}\n{cut.after.key}"
+    return cut.rows, page_token_of(request, whose, text)
 
 
 def page_after_number(request: Request) -> int:

@@ -15,7 +15,7 @@ from podyard.control.billing import accounts, explorer, explorer_invoices
 from podyard.control.billing.explorer import BY_INVOICE, BY_USE, DIMENSIONS, Question
 from podyard.control.billing.invoice_document import EXACT_DECIMALS
 from podyard.control.billing.snapshots import Snapshot, snapshot
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.http.several_units import read_snapshot
 from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
@@ -82,7 +82,7 @@ class ExploredBar(Sums):
 
 
 class ExploredHead(TypedDict):
-    """What was asked. `where`: the filters."""
+    """The question, and what it adds up to. `where`: the filters."""
 
     asOf: Timestamp
     timeZone: str

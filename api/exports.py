@@ -66,7 +66,8 @@ class ExportMessage(deps.Asked):
 
 
 class ExportState(TypedDict):
-    """How far it is; `rowsAll` once they are counted. `tries`: workers that have begun it."""
+    """The state of an export; `rowsAll` once they are counted. `tries`: workers that have begun
+    it."""
 
     format: str
     fromMonth: str
@@ -115,8 +116,8 @@ class ExportList(TypedDict):
     responses=_FILE,
 )
 def export_month(request: Request, project: str, month: str) -> Response:
-    """What the invoice of a month is made of, issued or so far. One with very many rows has to be
-    made in the background."""
+    """Return what the invoice of a month is made of, issued or so far. One with very many rows has
+    to be made in the background."""
     caller, query = deps.principal(request), request.query_params
     caller.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
     by_job = query.get("byJob", "false")

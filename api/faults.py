@@ -49,8 +49,8 @@ def _parameters() -> Iterator[tuple[str, Parameter]]:
 
 
 def _type_of(name: str) -> Any:
-    """What a parameter may be in any of the effects that take it; `parse_rule` knows what it may be
-    in each."""
+    """Return what a parameter may be in any of the effects that take it; `parse_rule` knows what it
+    may be in each."""
     same = [parameter for key, parameter in _parameters() if key == name]
     first = same[0]
     if first.kind is Kind.FLAG:
@@ -180,7 +180,7 @@ def delete(request: Request, fault: str) -> deps.Empty:
 
 
 class _Outside(BaseModel):
-    """What is around the rules, which `parse_rules` reads."""
+    """The surroundings of the rules, which `parse_rules` reads."""
 
     model_config = _STRICT
     faults: list[Any]

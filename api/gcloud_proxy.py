@@ -25,7 +25,7 @@ from podyard.base.files import write_atomically
 from podyard.control.platform import unserved
 from podyard.http import google
 from podyard.http.gcloud_authority import PROXY_FILE, Contexts
-from podyard.http.guard import BODY_BYTES_MAX, LOOPBACK_HOSTS
+from podyard.http.guard import AUTHORIZATION_PATHS, BODY_BYTES_MAX, LOOPBACK_HOSTS, REVOKE_PATH
 from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
 from podyard.settings import HTTP_PORT
 
@@ -42,13 +42,14 @@ _STORAGE_PATHS = (
     "/batch/storage/",
 )
 # What Podyard answers of Google's hosts, below the same paths.
-_SERVED = {
+_SERVED: Mapping[str, str | tuple[str, ...]] = {
     "tpu.googleapis.com": "/",
     google.COMPUTE_HOST: "/",
-    "cloudbilling.googleapis.com": google.CATALOGUE_PATH,  # its catalogue of prices
-    "oauth2.googleapis.com": "/token",
-    "www.googleapis.com": "/discovery/v1/apis/tpu/",
+    "oauth2.googleapis.com": ("/token", REVOKE_PATH),
+    "accounts.google.com": AUTHORIZATION_PATHS,
+    google.SHARED_HOST: "/discovery/v1/apis/tpu/",
 }
+_STORAGE_HOST = "storage.googleapis.com"
 
 
 class GcloudProxy:
@@ -95,8 +96,9 @@ class GcloudProxy:
                 await self._requests(reader, writer, name)
                 return
             url = urlsplit(target)
-            if not host and self._storage_port is not None and self._asks_storage(url):
+            if self._storage_port is not None and self._asks_storage(host, url):
                 there, headers = (ADDRESS, self._storage_port), list(request.headers)
+                headers += [(b"x-forwarded-proto", b"https")] if host else []
                 if not await pass_on(
                     connection, request, there, _path(url), headers, reader, writer
                 ):
@@ -122,10 +124,13 @@ class GcloudProxy:
                 return
             connection.start_next_cycle()
 
-    def _asks_storage(self, url: SplitResult) -> bool:
-        """By the port, or, where `podyard connect` has another one, by the path: only storage has
-        these."""
-        if url.hostname not in LOOPBACK_HOSTS:
+    def _asks_storage(self, host: str, url: SplitResult) -> bool:
+        """Return True for Google's host of it, as gsutil asks. Of Podyard's own: by the port, or,
+        where `podyard connect` has another one, by the path: only storage has these."""
+        name = host or (url.hostname or "").lower().removesuffix(".")
+        if name == _STORAGE_HOST or name.endswith(f".{_STORAGE_HOST}"):
+            return True
+        if host or name not in LOOPBACK_HOSTS:
             return False
         return url.port == self._storage_port or url.path.startswith(_STORAGE_PATHS)
 
@@ -139,9 +144,11 @@ class GcloudProxy:
         body: bytes,
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """`own`: Podyard's own address, if it was asked in the clear."""
-        path = target.partition("?")[0]
         is_own = bool(own) and host in LOOPBACK_HOSTS
-        if is_own or (host in _SERVED and path.startswith(_SERVED[host])):
+        path = target.partition("?")[0]
+        served = None if is_own else google.api_path(host, target)
+        if served is not None or is_own or (host in _SERVED and path.startswith(_SERVED[host])):
+            target = served or target
             name = own.encode() if is_own else ADDRESS.encode()
             kept = [(b"host", name), *((name, value) for name, value in headers if name != b"host")]
             return await _asgi(self._app, method, target, kept, body)

@@ -1,5 +1,5 @@
-"""What the host server of an agent calls; and the hosts of a node, as their users see and
-materialise them."""
+"""The routes of an agent's host server; and the hosts of a node, as their users see and materialise
+them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.control.compute import host_connections, hosts, slice_networks
+from podyard.control.compute import host_connections, hosts, notebooks, slice_networks
 from podyard.control.compute.slice_networks import SliceNetwork
 from podyard.control.platform.agents import require_agent
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
 from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.ran_module import MODULES_KEPT_MAX, RanModule
@@ -40,9 +40,9 @@ class RanModuleSeen(_HostMessage):
     runs: Annotated[int, Field(ge=0, lt=2**53)]
     seconds: Finite | None
     wall_seconds: Finite | None
-    mfu: Finite
-    hfu: Finite = 0.0
-    fits: bool
+    mfu: Finite | None
+    hfu: Finite | None = None
+    fits: bool | None
     verdict: str = Field(max_length=1024)
     note: str = Field(max_length=1024)
 
@@ -81,6 +81,21 @@ class HostTokenMessage(_HostMessage):
 
 class MaterialiseMessage(_HostMessage):
     workers: list[Count] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
+
+
+class NotebookMessage(_HostMessage):
+    worker: Count = 0
+
+
+class NotebookAnswer(TypedDict):
+    """`url`: with the token, for a browser on the machine of the host; empty until the host runs.
+    Over ssh the notebook is `-L PORT:notebook:80`. `state`, `problem`, `software`: of the host."""
+
+    url: str
+    token: str
+    state: str
+    problem: str
+    software: str
 
 
 class HostWantedAnswer(TypedDict):
@@ -141,7 +156,8 @@ class HostsSynced(TypedDict):
 
 
 class HostConnection(TypedDict):
-    """Where a host is. `address` and `port` are those of its ssh server once it is RUNNING."""
+    """The address of a host. `address` and `port` are those of its ssh server once it is
+    RUNNING."""
 
     state: str
     agent: str
@@ -297,9 +313,35 @@ def materialise(
     return deps.write(request, body_of_unit)
 
 
+@router.post(
+    "/projects/{project}/locations/{zone}/nodes/{node}:openNotebook", responses=deps.errors(429)
+)
+def open_notebook(
+    request: Request,
+    project: str,
+    zone: str,
+    node: str,
+    body: Annotated[deps.Body, NotebookMessage],
+) -> NotebookAnswer:
+    """Materialise a host, and return where its notebook is."""
+    caller = deps.principal(request)
+    caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
+    worker = deps.parse(NotebookMessage, body).worker
+    place = deps.write(
+        request, lambda uow: notebooks.open_notebook(uow, caller, project, zone, node, worker)
+    )
+    return {
+        "url": place.url,
+        "token": place.token,
+        "state": place.host.state,
+        "problem": place.host.problem,
+        "software": place.host.software,
+    }
+
+
 def listens(request: Request, agent: str) -> bool:
-    """Whether ssh listeners are this agent's business: those of the machine that the platform
-    itself runs on are."""
+    """Return whether ssh listeners are this agent's business: those of the machine that the
+    platform itself runs on are."""
     return agent == deps.platform(request).settings.agent_id
 
 
@@ -352,7 +394,11 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "ports": dict(ports),
         "metadataAddress": metadata_address or "",
         "sshHostKey": host.ssh_host_key,
-        "scripts": dict(host.scripts),
+        # their output is for who may read an instance's serial port
+        "scripts": {
+            kind: {name: value for name, value in said.items() if name != "output"}
+            for kind, said in host.scripts.items()
+        },
         "environment": worker_environment(
             facts, host.host_index, metadata_address=metadata_address, url=url
         ),

@@ -230,7 +230,7 @@ def list_invoices(request: Request, project: str) -> InvoiceList:
 
 @router.get("/invoices:preview", openapi_extra=deps.asks(MONTH))
 def preview(request: Request, project: str) -> InvoiceAnswer:
-    """What the invoice of an open month is so far: computed as the invoice will be."""
+    """Return what the invoice of an open month is so far: computed as the invoice will be."""
     caller, month = deps.principal(request), request.query_params.get("month")
     found = deps.read(
         request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month)
@@ -247,7 +247,7 @@ def preview(request: Request, project: str) -> InvoiceAnswer:
 
 @router.get("/invoices/{month}:explain", openapi_extra=deps.asks(LINE, *deps.PAGING))
 def explain(request: Request, project: str, month: str) -> LineAnswer:
-    """What a line is made of: the seconds of each resource, and their prices."""
+    """Return what a line is made of: the seconds of each resource, and their prices."""
     caller, line = deps.principal(request), request.query_params.get("line", "")
     first, size, card = (
         deps.page_after_number(request),
@@ -357,7 +357,8 @@ def add_credit(
 
 @router.get("/ledger", openapi_extra=deps.asks(*deps.PAGING))
 def ledger(request: Request, project: str) -> TransactionList:
-    """What was booked, in order. The entries of a transaction sum to zero in each currency."""
+    """Return what was booked, in order. The entries of a transaction sum to zero in each
+    currency."""
     caller, after = deps.principal(request), deps.page_after_number(request)
     limit = min(deps.page_size(request), LEDGER_PAGE_MAX)
     found = deps.read(

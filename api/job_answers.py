@@ -48,7 +48,7 @@ class StartOfReplica(TypedDict):
 
 
 class JobSteps(TypedDict):
-    """What users see of a job's spec, and replicas too."""
+    """The part of a job's spec that users and replicas see."""
 
     arguments: dict[str, Any]
     mode: str
@@ -60,7 +60,7 @@ class JobSteps(TypedDict):
 
 
 class JobTask(JobSteps):
-    """What a replica is told of the job's spec."""
+    """The part of the job's spec that a replica is told."""
 
     recipe: str
     startFrom: StartOfReplica | None
@@ -125,8 +125,8 @@ class JobError(TypedDict):
 
 
 class FailureAnswer(TypedDict):
-    """What the worker wrote last that has ended the last failed attempt: its traceback, or the end
-    of its stderr."""
+    """The last lines of the worker that has ended the last failed attempt: its traceback, or the
+    end of its stderr."""
 
     attempt: int
     worker: int
@@ -134,9 +134,8 @@ class FailureAnswer(TypedDict):
 
 
 class MachineAnswer(TypedDict):
-    """What the job's processes took of one's own machines, in whole CPU seconds and GiB-seconds for
-    each attempt.
-    `cost` is missing when an attempt started before the card's first price."""
+    """The use of one's own machines by the job's processes, in whole CPU seconds and GiB-seconds
+    for each attempt. `cost` is missing when an attempt started before the card's first price."""
 
     cpuSeconds: int
     gibSeconds: int
@@ -318,13 +317,13 @@ def _add_progress(answer: JobAnswer, job: Job, progress: JobProgress) -> None:
     if progress.run is not None:
         answer["programRun"] = cast(ProgramRunAnswer, progress.run.to_answer())
     if has_steps(job):
-        answer["stepsDone"] = job.steps_done
+        answer["stepsDone"] = progress.steps_done
     if job.spec.run is None or job.modelled_seconds:
         answer["modelledSeconds"] = job.modelled_seconds
 
 
 def to_api_run(run: UserProgram) -> RunAnswer:
-    """What is empty is left out."""
+    """Return what is empty is left out."""
     shown = {
         **{name: getattr(run, name) for name in ("command", "entry", "module", "setup", "output")},
         "source": None if run.source is None else _file(run.source),

@@ -110,7 +110,7 @@ def _run(run: UserProgram) -> dict[str, Any]:
 
 
 def _terms(job: Job) -> dict[str, Any]:
-    """What says nothing of the work itself."""
+    """Return what says nothing of the work itself."""
     values = ((field, field.value_of(job.spec)) for field in JOB_FIELDS if field.path in _TERMS)
     return job_body((field, value) for field, value in values if value is not None)
 

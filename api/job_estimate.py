@@ -1,4 +1,4 @@
-"""What a job would take: the answer to a request that is only checked."""
+"""The estimate of a job: the answer to a request that is only checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.money import minor_text
 from podyard.control.compute import nodes
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.job import JobRequest
 from podyard.domain.node import NodeSpec

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from podyard.api import deps
 from podyard.api.tpu import convert, reader
 from podyard.base.errors import invalid
 from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
+from podyard.control.jobs import jobs, type_change
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.job import Elastic, Fallback, JobRequest
+from podyard.domain.job import Elastic, Fallback, Job, JobRequest
 from podyard.domain.job_fields import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
     PRIORITY_DEFAULT,
 )
 from podyard.domain.node import NodeSpec
+from podyard.domain.principal import Principal
 from podyard.domain.recipes import check_program, manifest_of
 from podyard.domain.training import usual_rate, usual_way
 from podyard.domain.user_program import ProgramFile, UserProgram
-from podyard.http import step_time
 from podyard.http.texts import check_labels
 
 
@@ -57,7 +59,7 @@ class ElasticMessage(_JobMessage):
 
 
 class FallbackMessage(_JobMessage):
-    """Where else the created node may be. `usage`: on-demand, preemptible, spot or reserved."""
+    """Another place for the created node. `usage`: on-demand, preemptible, spot or reserved."""
 
     location: StrictStr
     accelerator_type: StrictStr = ""
@@ -85,9 +87,9 @@ class RunMessage(_JobMessage):
 
 
 class JobMessage(_JobMessage):
-    """What a client submits. Output-only fields of a Job are refused: they would promise what is
-    not in its hand. `clone_of`: a job, by its id or its name, that says what the body does not say
-    (`job_clone`)."""
+    """A job as a client submits it. Output-only fields of a Job are refused: they would promise
+    what is not in its hand. `clone_of`: a job, by its id or its name, that says what the body does
+    not say (`job_clone`)."""
 
     recipe: StrictStr | None = None
     program: StrictStr | None = None
@@ -124,9 +126,33 @@ class JobMessage(_JobMessage):
 
 
 class ResizeMessage(_JobMessage):
-    """`replicas`: the most processes that the job is to run with; "max" for its whole gang."""
+    """One of both. `replicas`: the most processes that the job is to run with; "max" for its whole
+    gang. `acceleratorType`: of the nodes that it goes on on."""
 
-    replicas: StrictInt | Literal["max"]
+    replicas: StrictInt | Literal["max"] | None = None
+    accelerator_type: StrictStr | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.replicas is None) == (self.accelerator_type is None):
+            raise ValueError("set either replicas or acceleratorType")
+        return self
+
+
+def resize_as_asked(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    message: ResizeMessage,
+    caller: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+) -> Job:
+    """Resize a job to the type or to the number of processes that the message names."""
+    place = (caller, project, zone, job_id)
+    if message.accelerator_type is not None:
+        return type_change.resize(uow, fleet, *place, message.accelerator_type)
+    return jobs.resize(uow, *place, None if message.replicas == "max" else message.replicas)
 
 
 def from_api_job(message: JobMessage) -> JobRequest:
@@ -178,8 +204,6 @@ def _recipe(message: JobMessage) -> str | None:
         if message.recipe is not None:
             raise invalid("specify either recipe or program, not both", "program")
         return check_program(message.program)
-    if message.recipe is not None and message.execution == "simulated":
-        return step_time.estimated_name(message.recipe)
     if message.recipe is not None:
         return manifest_of(message.recipe).name
     if message.start_from is None and message.run is None:

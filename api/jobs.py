@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, NotRequired, cast
 
 from fastapi import APIRouter, Request, Response
 from typing_extensions import TypedDict
 
-from podyard.api import deps, job_clone, job_estimate
+from podyard.api import deps, job_clone, job_estimate, job_messages
 from podyard.api.deps import Timestamp
 from podyard.api.job_answers import FailureAnswer, JobAnswer, to_api_job
 from podyard.api.job_messages import JobMessage, ResizeMessage, from_api_job, from_api_target
@@ -17,7 +18,7 @@ from podyard.control.billing import job_progress
 from podyard.control.jobs import jobs, log_ranges, log_reader
 from podyard.control.jobs.log_ranges import AskedRange, LogRange, LogStart
 from podyard.control.jobs.log_reader import LineFilter
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord, JobFailure
@@ -259,13 +260,11 @@ def list_jobs(request: Request, project: str, zone: str) -> JobList:
     caller = deps.principal(request)
 
     def body(uow: UnitOfWork) -> JobList:
-        found = jobs.list_jobs(uow, caller, project, None if zone == "-" else zone)
-        page, token = deps.page_of(request, found, lambda job: job.name)
+        read = partial(jobs.page, uow, caller, project, None if zone == "-" else zone)
+        page, token = deps.newest_page(request, [project, zone], read, jobs.mark_of)
         progress = job_progress.of_all(uow, default_rate_card(), caller, project, page)
-        return {
-            "jobs": [to_api_job(job, progress[job.job_key]) for job in page],
-            **deps.next_page(token),
-        }
+        shown = [to_api_job(job, progress[job.job_key]) for job in page]
+        return {"jobs": shown, **deps.next_page(token)}
 
     return deps.read(request, body)
 
@@ -282,14 +281,13 @@ def cancel(request: Request, project: str, zone: str, job: str) -> JobAnswer:
 def resize(
     request: Request, project: str, zone: str, job: str, body: Annotated[deps.Body, ResizeMessage]
 ) -> JobAnswer:
-    """Sets how many processes an elastic job runs with at most."""
-    caller = deps.principal(request)
+    """Sets the type of a job's nodes, or how many processes an elastic job runs with at most."""
+    caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.resize", project, job_name(project, zone, job))
-    asked = deps.parse(ResizeMessage, body).replicas
-    replicas = None if asked == "max" else asked
+    asked, place = deps.parse(ResizeMessage, body), (caller, project, zone, job)
     return deps.write(
         request,
-        lambda uow: _answer(uow, caller, jobs.resize(uow, caller, project, zone, job, replicas)),
+        lambda uow: _answer(uow, caller, job_messages.resize_as_asked(uow, fleet, asked, *place)),
     )
 
 
@@ -485,7 +483,7 @@ def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
 
 
 def _with_failure(answer: JobAnswer, failure: JobFailure) -> JobAnswer:
-    """What has gone wrong stands first, where `podyard job describe` shows it."""
+    """Return what has gone wrong stands first, where `podyard job describe` shows it."""
     first = {name: answer[name] for name in ("name", "state", "stateReason")}
     lines: FailureAnswer = {
         "attempt": failure.attempt,

@@ -49,15 +49,15 @@ class JoinTokenMessage(_Message):
 
 
 class ProbeMessage(_Message):
-    """Where the agent answers, for a moment, with this number."""
+    """A probe: for a moment the agent answers with this number at this address."""
 
     port: int = Field(ge=1, lt=2**16)
     number: str = Field(min_length=16, max_length=64)
 
 
 class MachineMessage(_Message):
-    """What an agent declares. `now`: its clock. `place` tells its machine and folder from all
-    others."""
+    """The machine that an agent declares. `now`: its clock. `place` tells its machine and folder
+    from all others."""
 
     release: Text
     host_name: Text
@@ -311,7 +311,7 @@ def to_api_agent(request: Request, use: agents.AgentUse) -> AgentAnswer:
 
 
 def _read_registration(request: Request, message: RegisterMessage) -> agents.AskedRegistration:
-    """What the agent declares, if this platform takes such an agent."""
+    """Return what the agent declares, if this platform takes such an agent."""
     machine = message.machine
     if machine is None:
         return agents.AskedRegistration(

@@ -11,10 +11,11 @@ from fastapi import APIRouter, Request, Response
 from podyard import __version__
 from podyard.api import deps
 from podyard.control.access import identity
-from podyard.db import jobs, measures
-from podyard.db import nodes as node_rows
-from podyard.db.measures import Measures
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import jobs
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import measures
+from podyard.db.views.measures import Measures
 from podyard.http.requests import Counts
 
 router = APIRouter(route_class=deps.Route)

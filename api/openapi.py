@@ -25,7 +25,8 @@ from starlette.routing import BaseRoute, Route
 
 from podyard import __version__
 from podyard.api.tpu.discovery import DEFAULT_VERSION
-from podyard.api.tpu.schema import VERSIONS, Field, Method, enums, messages, methods_of
+from podyard.api.tpu.schema import VERSIONS, Method, enums, messages, methods_of
+from podyard.api.wire.vocabulary import Field
 from podyard.base.errors import Code
 from podyard.control.access.identity import API_KEY_PREFIX
 from podyard.http.guard import BODY_BYTES_MAX, is_public
@@ -158,7 +159,7 @@ def document(own: Sequence[APIRouter]) -> dict[str, Any]:
 def _operation(
     name: str, text: str, path: str, verb: str, answers: Mapping[int, Any], more: Sequence[int]
 ) -> _Json:
-    """What all operations have: which errors may occur follows from the path, the verb and
+    """Return what all operations have: which errors may occur follows from the path, the verb and
     `more`."""
     public = is_public(path)
     statuses = {400, 403, 413, 503, *more} | (set() if public else {401})

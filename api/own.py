@@ -46,7 +46,7 @@ class LaterApp:
             return self._answer
 
     def load_in_background(self) -> None:
-        """What fails to load is raised for each request that needs it."""
+        """Load in the background, and raise what fails for each request that needs it."""
         threading.Thread(target=self.load, name="own-routes", daemon=True).start()
 
     @property

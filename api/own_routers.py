@@ -12,7 +12,6 @@ from starlette.routing import Mount
 from podyard.api import (
     agents,
     audit,
-    auth,
     billing,
     billing_info,
     budgets,
@@ -31,16 +30,18 @@ from podyard.api import (
     queue_view,
     replica_files,
     reservations,
-    sign_in,
     sweeps,
-    tokens,
     unserved,
     webhooks,
 )
 from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
 from podyard.api import platform as platform_routes
+from podyard.api.access import auth, oauth, sign_in, tokens
+from podyard.api.compute import discovery as compute_discovery
 from podyard.api.compute.routes import router as compute
+from podyard.api.google_apis import discovery as google_discovery
+from podyard.api.google_apis.routes import router as google_apis
 from podyard.api.own import Answering, LaterApp
 from podyard.api.tpu import discovery
 
@@ -66,6 +67,7 @@ OWN_ROUTERS = tuple(
         tokens,
         sign_in,
         auth,
+        oauth,
         audit,
         connect,
         reservations,
@@ -81,14 +83,19 @@ OWN_ROUTERS = tuple(
 
 def make_rest(others: LaterApp) -> Answering:
     """`others` answers what has no route here."""
-    app = _app((*OWN_ROUTERS, sign_in.pages, compute, unserved.answers))
-    app.router.routes += [*discovery.routes(), *openapi.routes(OWN_ROUTERS)]
+    app = _app((*OWN_ROUTERS, sign_in.pages, oauth.pages, compute, google_apis, unserved.answers))
+    app.router.routes += [
+        *discovery.routes(),
+        *compute_discovery.routes(),
+        *google_discovery.routes(),
+        *openapi.routes(OWN_ROUTERS),
+    ]
     app.router.default = others
     return Answering(AsyncExitStackMiddleware(app.router), [*app.router.routes, Mount("", others)])
 
 
 def make_pages(routers: Iterable[APIRouter]) -> Answering:
-    """What the siblings of the API have."""
+    """Return what the siblings of the API have."""
     app = _app(routers)
     return Answering(AsyncExitStackMiddleware(app.router), app.router.routes)
 

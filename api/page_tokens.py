@@ -44,7 +44,8 @@ def page_token_of(request: Request, listed: Sequence[str], after: str) -> str:
 
 
 def read_page_token_of(request: Request, listed: Sequence[str], token: str | None) -> str | None:
-    """What a token of `page_token_of` stands for; raises INVALID_ARGUMENT for any other token."""
+    """Return what a token of `page_token_of` stands for; raises INVALID_ARGUMENT for any other
+    token."""
     text = read_page_token(token)
     if text is None:
         return None

@@ -14,8 +14,8 @@ from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import maintenance, nodes
-from podyard.db import leases
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store import leases
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
 from podyard.domain.project import Project
 from podyard.http.texts import check_labels

@@ -83,8 +83,8 @@ TYPE: deps.Query = {
 
 @router.get("")
 def list_pods(request: Request, project: str) -> Pods:
-    """How full the pods are. Whose nodes hold the chips is not said: other projects share the
-    fleet."""
+    """Return how full the pods are. Whose nodes hold the chips is not said: other projects share
+    the fleet."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     return {
         "pods": [
@@ -96,7 +96,7 @@ def list_pods(request: Request, project: str) -> Pods:
 
 @router.get("/{pod}:defragment", openapi_extra=deps.asks(TYPE))
 def defragment(request: Request, project: str, pod: str) -> DefragmentAdvice:
-    """What would have to move so that a type fits. Nothing moves by itself."""
+    """Return what would have to move so that a type fits. Nothing moves by itself."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.pods.get", project, f"projects/{project}/pods")
     name = request.query_params.get("acceleratorType", "")

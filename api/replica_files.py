@@ -191,7 +191,7 @@ def delete_object(request: Request, replica: str) -> deps.Empty:
 
 
 def _own_objects(request: Request, replica: str) -> Path:
-    """Where the job of a live replica writes."""
+    """Return where the job of a live replica writes."""
     caller = deps.principal(request)
     files = deps.read(request, lambda uow: reports.files_of(uow, caller, replica, writes=True))
     return deps.platform(request).settings.objects_path / files.objects

@@ -17,7 +17,7 @@ from podyard.base.errors import invalid
 from podyard.base.money import Amount
 from podyard.control.billing import job_progress
 from podyard.control.jobs import sweeps
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.principal import Principal
 from podyard.domain.sweep import JOB_VALUES, best_of, differing_values, rows_of, sweep_name

@@ -17,7 +17,7 @@ from podyard.control.platform import unserved
 from podyard.http import google
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-PREFIX = "/google/"
+PREFIX = google.API_PREFIX
 
 router = APIRouter(route_class=deps.Route)
 # Answers for Google's hosts are not part of Podyard's REST API.

@@ -1,4 +1,4 @@
-"""Whether this machine has the data folders of the yard that its database holds.
+"""A check that this machine has the data folders of the yard that its database holds.
 
 Several API processes on one database server serve the same contents, logs and objects, from folders
 that they share, and know the same tokens. A file `yard.id` in each of these folders, and the yard's
@@ -12,8 +12,8 @@ from pathlib import Path
 from podyard.base.errors import failed_precondition
 from podyard.base.files import write_atomically
 from podyard.base.rng import secret_token
-from podyard.db import yard
-from podyard.db.unit_of_work import Database
+from podyard.db.store import yard
+from podyard.db.store.unit_of_work import Database
 from podyard.settings import Settings
 
 ID_FILE = "yard.id"

@@ -25,9 +25,9 @@ from sqlalchemy import insert, update
 from benchmarks import lists
 from benchmarks.dashboard import chromium, fill_folder, line_of, measure
 from podyard.control.billing import accounts
-from podyard.db.tables_compute import nodes, slices
-from podyard.db.tables_jobs import jobs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.compute import nodes, slices
+from podyard.db.tables.jobs import jobs
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import NodeState, UsageClass

@@ -42,9 +42,9 @@ from podyard import migrations
 from podyard.api.app import prepare
 from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime
 from podyard.control.billing import accounts
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import nodes
 from podyard.settings import from_environment
 from tests.browser.conftest import CHROMIUM_FLAGS, NAMES
 
@@ -298,7 +298,7 @@ def _seconds_at_rest(port: int) -> float:
 
 
 def processor_seconds(port: int) -> float:
-    """What the process that listens there has taken so far."""
+    """Return what the process that listens there has taken so far."""
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
     pid = next(one.pid for one in listening if one.laddr and one.laddr.port == port and one.pid)
     return sum(psutil.Process(pid).cpu_times()[:2])
@@ -318,8 +318,8 @@ def _load(driver: webdriver.Chrome, url: str, size: str) -> tuple[float, float, 
 
 
 def latency(data: Path) -> str:
-    """What another client notices: a small request, in the first seconds of a process and when it
-    is at rest."""
+    """Return what another client notices: a small request, in the first seconds of a process and
+    when it is at rest."""
     token = (data / "token").read_text(encoding="ascii").strip()
     with serving(data) as port:
         first = _asked(port, token, 4.0)

@@ -22,14 +22,14 @@ import httpx
 from sqlalchemy import insert
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.db.records import columns
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.records import columns
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import nodes
+from podyard.db.tables.jobs import jobs
 from podyard.domain.job import Job, JobSpec, JobState
 from podyard.domain.node import NodeSpec, NodeState, UsageClass
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.builders import node_record
 from tests.yard import Yard, open_yard
 

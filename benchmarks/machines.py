@@ -26,7 +26,7 @@ from pathlib import Path
 
 import httpx
 
-from podyard.cli.supervisor import STEADY_SECONDS
+from podyard.stack.supervisor import STEADY_SECONDS
 from tests import postgresql
 from tests.distributed.whole_yard import WholeYard, open_whole_yard
 from tests.stack import Stack, kill, open_stack

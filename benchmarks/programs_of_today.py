@@ -50,8 +50,8 @@ class Case:
 
     @property
     def error(self) -> float | None:
-        """How far the device time is off, as a factor above one less one: half and double are
-        alike."""
+        """Return how far the device time is off, as a factor above one less one: half and double
+        are alike."""
         ratio = self.ratio
         return None if ratio is None else max(ratio, 1 / ratio) - 1 if ratio else float("inf")
 
@@ -97,7 +97,7 @@ class Case:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the compiler's need is far enough from what a device has."""
+        """Return whether the compiler's need is far enough from what a device has."""
         return (
             self.estimate is None
             or abs(self.row.needed_bytes / self.estimate.usable_hbm_bytes - 1) > UNDECIDED

@@ -36,12 +36,12 @@ from podyard.base.rng import Streams
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs, reports
 from podyard.control.platform import agents
-from podyard.db import outbox, platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import outbox, platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import JobRequest
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
-from podyard.workers.dispatch import Dispatcher
+from podyard.workers.tasks.dispatch import Dispatcher
 from tests import postgresql
 from tests.builders import AGENT, PROJECT, ZONE, Play, node_spec
 
@@ -165,7 +165,7 @@ def _nodes(yard: Yard, sizes: Sequence[int]) -> Series:
 
         found.take("one more node, and the round that places it", size, one_more)
         found.take("a round that reconciles", size, functools.partial(_round, play))
-        found.take("a list of all nodes", size, lambda: play.run(nodes.list_nodes))
+        found.take("a list of all nodes", size, play.nodes)
     made += len(sizes) * REPEATS
     print(f"  bytes of the database for one node: {(yard.bytes() - before) / made:.0f}")
     play.loop.stop()

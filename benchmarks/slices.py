@@ -19,9 +19,9 @@ from podyard import migrations
 from podyard.api.app import prepare
 from podyard.base.clock import OsClock
 from podyard.control.compute import nodes
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_compute import slices
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.tables.compute import slices
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM

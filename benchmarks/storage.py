@@ -99,7 +99,7 @@ def _processor_seconds(process: psutil.Process) -> float:
 
 
 def _request(port: int, method: str, path: str, body: bytes, token: str) -> int:
-    """How many bytes the body of the answer has."""
+    """Return how many bytes the body of the answer has."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
         f"{token}\r\nConnection: close\r\n"
@@ -146,7 +146,7 @@ def _serve(data: Path, port: int) -> None:
     from podyard.api.server import serve_storage
     from podyard.api.storage.app import create_storage_app
     from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
+    from podyard.db.store.unit_of_work import Database
     from podyard.domain.fleet_file import instant_fleet
     from podyard.settings import from_environment
 

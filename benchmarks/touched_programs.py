@@ -36,7 +36,7 @@ class TouchedProgram:
 
     @property
     def judges(self) -> bool:
-        """Whether nothing was fitted on it."""
+        """Return whether nothing was fitted on it."""
         return (
             int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 10 < _CASES_IN_TEN_THAT_JUDGE
         )

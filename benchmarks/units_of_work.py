@@ -17,8 +17,8 @@ from pathlib import Path
 
 from podyard import migrations
 from podyard.base.clock import OsClock
-from podyard.db import outbox
-from podyard.db.unit_of_work import Database
+from podyard.db.store import outbox
+from podyard.db.store.unit_of_work import Database
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def _serve_podyard(data: Path, listening: int) -> None:
     from podyard import migrations
     from podyard.api.app import create_app, prepare
     from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
+    from podyard.db.store.unit_of_work import Database
     from podyard.domain.fleet_file import instant_fleet
     from podyard.settings import from_environment
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, text
 
 from podyard.base.errors import Code, PodyardError
-from podyard.db.all_tables import metadata
-from podyard.db.file_lock import FairFileLock
-from podyard.db.unit_of_work import Database, transaction
+from podyard.db.engines.file_lock import FairFileLock
+from podyard.db.store import condition
+from podyard.db.store.unit_of_work import Database, transaction
+from podyard.db.tables.all_tables import metadata
 
-_NUMBERS = (*range(1, 33), 34, 35, *range(38, 49))
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 53))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 # two starting servers take turns; the number is only a name
@@ -41,6 +42,27 @@ def _revision(connection: Connection) -> str | None:
         return None
     found: str | None = connection.execute(_VERSION.select()).scalar()
     return found
+
+
+def check_file(path: Path, *, in_use: bool) -> None:
+    """Raise FAILED_PRECONDITION for a damaged database file, and for one that lacks tables or
+    columns of its revision. `in_use`: as `condition.check_file` has it."""
+    condition.check_file(path, in_use=in_use)
+    schema = condition.read_schema(path, _VERSION.name)
+    if schema is None:
+        return
+    if schema.revision is None:
+        if schema.columns.keys() & metadata.tables.keys():
+            raise condition.damage(path, f"the table {_VERSION.name} is missing or empty")
+    elif schema.revision == HEAD:
+        for table in metadata.sorted_tables:
+            missing = {column.name for column in table.columns} - schema.columns.get(
+                table.name, frozenset()
+            )
+            if table.name not in schema.columns:
+                raise condition.damage(path, f"the table {table.name} is missing")
+            if missing:
+                raise condition.damage(path, f"the column {table.name}.{min(missing)} is missing")
 
 
 def upgrade(database: Database) -> None:

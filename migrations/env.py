@@ -4,7 +4,7 @@ over."""
 from alembic import context
 from sqlalchemy import text
 
-from podyard.db.all_tables import metadata
+from podyard.db.tables.all_tables import metadata
 from podyard.migrations import LOCK
 
 connection = context.config.attributes["connection"]

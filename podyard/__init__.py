@@ -38,7 +38,7 @@ class RootFolderFinder:
 
 
 def is_checkout(root: Path) -> bool:
-    """Whether `root` holds Podyard's own sources: a checkout or an unpacked sdist.
+    """Return whether `root` holds Podyard's own sources: a checkout or an unpacked sdist.
 
     Folders that happen to be called `api` or `web` prove nothing, nor does another project's
     `pyproject.toml`: some wheels leave theirs in site-packages.
@@ -58,4 +58,4 @@ if is_checkout(Path(__file__).parents[1]):
 def load_ipython_extension(ipython: Any) -> None:
     """`%load_ext podyard`. Loaded by name, as the command line loads its commands: no layer imports
     it."""
-    importlib.import_module(f"{__name__}.cli.notebook").load(ipython)
+    importlib.import_module("podyard.cli.programs.notebook").load(ipython)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from podyard.base.clock import RealClock
-    from podyard.cli.simulate import SimulationOutcome, SimulationRequest
+    from podyard.cli.programs.simulate import SimulationOutcome, SimulationRequest
     from podyard.domain.fleet import Fleet
     from podyard.settings import Settings
 
@@ -44,7 +44,7 @@ OWN_BROKER_VARIABLE = "PODYARD_OWN_BROKER"
 
 def cli() -> None:
     """The console script `podyard`."""
-    from podyard.cli.commands import run
+    from podyard.cli.kit.commands import run
 
     run(sys.argv[1:], {"simulate": _simulate})
 
@@ -66,7 +66,7 @@ def api(heartbeat: Heartbeat) -> None:
     from podyard.base import sealing
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
-    from podyard.db.unit_of_work import Database
+    from podyard.db.store.unit_of_work import Database
     from podyard.http.door import Door
     from podyard.http.door_certificate import DoorCertificate, publish_fingerprint
 
@@ -99,8 +99,8 @@ def api(heartbeat: Heartbeat) -> None:
 
 
 def _console(found: Settings) -> tuple[APIRouter, ...]:
-    from podyard.web.pages import router
-    from podyard.web.render import keep_compiled
+    from podyard.web.front.pages import router
+    from podyard.web.kit.render import keep_compiled
 
     keep_compiled(found.templates_path)
     return (router,)
@@ -108,7 +108,7 @@ def _console(found: Settings) -> tuple[APIRouter, ...]:
 
 def _check_bind(found: Settings) -> None:
     """Without `podyard up` in front, too: only the door listens beyond loopback."""
-    from podyard.cli.door_options import is_loopback
+    from podyard.stack.door_options import is_loopback
 
     if not is_loopback(found.bind_address):
         text = (
@@ -123,12 +123,13 @@ def _check_bind(found: Settings) -> None:
 def _one_line(found: Settings) -> Iterator[None]:
     """A database file that cannot be used is refused in one line. A database server may come back:
     that is another process's failure, and the supervisor tries again."""
-    from podyard.db import condition
+    from podyard import migrations
+    from podyard.db.store import condition
 
     if found.database_path is None:
         yield
         return
-    condition.check_file(found.database_path, in_use=found.token_path.exists())
+    migrations.check_file(found.database_path, in_use=found.token_path.exists())
     try:
         yield
     except condition.DATABASE_ERRORS as error:
@@ -142,7 +143,7 @@ def storage(heartbeat: Heartbeat) -> None:
     from podyard.api.storage.app import create_storage_app
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
-    from podyard.db.unit_of_work import Database
+    from podyard.db.store.unit_of_work import Database
 
     configure()
     found = settings.from_environment()
@@ -164,7 +165,7 @@ def loop(heartbeat: Heartbeat) -> None:
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.loop.runner import main
-    from podyard.workers.dispatch import Dispatcher
+    from podyard.workers.tasks.dispatch import Dispatcher
 
     configure()
     found = settings.from_environment()
@@ -189,9 +190,9 @@ def agent(heartbeat: Heartbeat) -> None:
     from podyard.base import agent_identity
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
-    from podyard.workers.agent import run_agent
-    from podyard.workers.agent_token import AgentToken
-    from podyard.workers.registration import Registration
+    from podyard.workers.agent.agent import run_agent
+    from podyard.workers.agent.registration import Registration
+    from podyard.workers.kit.agent_token import AgentToken
 
     configure()
     found = settings.from_environment()
@@ -244,7 +245,7 @@ def _agent_token(path: Path, clock: RealClock) -> str:
 
 
 def _fleet(found: Settings) -> Fleet:
-    from podyard.cli.fleets import read_fleet
+    from podyard.stack.fleets import read_fleet
 
     return read_fleet(found.fleet)
 

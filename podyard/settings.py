@@ -48,8 +48,8 @@ UMASK = 0o077
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leases:
-    """How long an agent or a replica may be silent before it counts as dead, in seconds of the
-    machine's time."""
+    """The seconds of the machine's time that an agent or a replica may be silent before it counts
+    as dead."""
 
     # an agent syncs each second: ten missed ones are a dead agent or machine
     agent_seconds: float = 10.0
@@ -59,7 +59,7 @@ class Leases:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keep:
-    """How many days of platform time something is kept; 0: for ever. What bills are made of always
+    """The days of platform time that something is kept; 0: for ever. What bills are made of always
     is."""
 
     operations_days: int = 30  # after their end: a client that waits for one asks within minutes
@@ -68,7 +68,7 @@ class Keep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What every process of one Podyard shares. Folders are absolute."""
+    """Settings that every process of one Podyard shares. Folders are absolute."""
 
     data: Path
     database_url: str
@@ -134,12 +134,18 @@ class Settings:
 
     @property
     def state_path(self) -> Path:
-        """Where `podyard up` writes its url, ports and processes once it is ready."""
+        """Return where `podyard up` writes its url, ports and processes once it is ready."""
         return self.data / STATE_FILE
 
     @property
+    def database_record_path(self) -> Path:
+        """File with the URL of the database server that `podyard up` used last, for what is run on
+        the folder later. It may hold a password."""
+        return self.data / "database-url"
+
+    @property
     def fleet_record_path(self) -> Path:
-        """Where `podyard up` writes which fleet it emulates, for what is run on the folder
+        """Return where `podyard up` writes which fleet it emulates, for what is run on the folder
         later."""
         return self.data / "fleet"
 
@@ -157,7 +163,7 @@ class Settings:
 
     @property
     def logs_path(self) -> Path:
-        """Where the lines of jobs' logs are."""
+        """Return where the lines of jobs' logs are."""
         return self.data / "logs" / "jobs"
 
     @property
@@ -167,13 +173,13 @@ class Settings:
 
     @property
     def secrets_key_path(self) -> Path:
-        """What seals secrets of users in the database (base/sealing.py)."""
+        """Return what seals secrets of users in the database (base/sealing.py)."""
         return self.data / "secrets.key"
 
     @property
     def fingerprint_path(self) -> Path:
-        """Where the API writes the fingerprint by which clients trust the door; empty where they
-        need none."""
+        """Return where the API writes the fingerprint by which clients trust the door; empty where
+        they need none."""
         return self.tls_path / "fingerprint"
 
     @property
@@ -188,7 +194,7 @@ class Settings:
 
     @property
     def operation_counts_path(self) -> Path:
-        """Where the storage process counts operations until they are in the database."""
+        """Return where the storage process counts operations until they are in the database."""
         return self.data / "operation-counts"
 
     def environment(self) -> dict[str, str]:
@@ -349,8 +355,8 @@ def _path(environ: Mapping[str, str] | None, name: str) -> Path | None:
 
 
 def webhook_addresses(environ: Mapping[str, str] | None = None) -> str:
-    """Whether webhooks may go to `any` address, or to `public` ones only. Raises INVALID_ARGUMENT
-    for anything else."""
+    """Return whether webhooks may go to `any` address, or to `public` ones only. Raises
+    INVALID_ARGUMENT for anything else."""
     return one_of(
         os.environ if environ is None else environ, "PODYARD_WEBHOOK_ADDRESSES", WEBHOOK_ADDRESSES
     )

@@ -1,4 +1,4 @@
-"""What used seconds cost: rule R6 of the billing reference. Amounts are exact integers
+"""Rating of used seconds: rule R6 of the billing reference. Amounts are exact integers
 (podyard.base.money)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PARTS_PER_NANO_SECOND = {unit: PARTS_PER_NANO // unit.seconds for unit in Price
 
 
 def parts_per_second(record: UsageRecord) -> int:
-    """What each second of a record costs, in parts (R6)."""
+    """Return what each second of a record costs, in parts (R6)."""
     return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit]
 
 

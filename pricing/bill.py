@@ -27,7 +27,7 @@ from podyard.domain.usage import (
     UsageRecord,
     node_key_of,
 )
-from podyard.hardware.accelerator_types import parse
+from podyard.hardware.machine_types import billed_kind
 from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.attribution import Share
@@ -50,9 +50,8 @@ from podyard.pricing.sku import RateCard, Sku
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resource:
-    """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku`
-    None: nothing prices
-    it, and all its seconds are held because of `held_because`.
+    """A billed resource: `quantity` units of a SKU while its states are those of the policy. `sku`
+    None: nothing prices it, and all its seconds are held because of `held_because`.
 
     `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that
     are free. `paid`: only these POSIX seconds are billed here; None: all are.
@@ -76,7 +75,7 @@ class Resource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Terms:
-    """What an account has agreed to, and what was issued to it before.
+    """The agreement of an account, and what was issued to it before.
 
     `jobs` None: nothing is attributed. `issued`: the totals of issued invoices by month, without
     the corrections that were booked in them; `adjusted`: what was already corrected of a month;
@@ -220,7 +219,7 @@ def _use(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """What one resource used up to a moment, and the same at its prices."""
+    """The use of one resource up to a moment, and the same at its prices."""
 
     metered: Metered
     rated: Rated
@@ -265,7 +264,7 @@ def _price(resource: Resource, metered: Metered, as_of: PlatformTime) -> Use:
 
 
 def is_rest_of_day(resource: Resource, record: UsageRecord) -> bool:
-    """Whether the record is of the second in which a day's odd bytes are charged."""
+    """Return whether the record is of the second in which a day's odd bytes are charged."""
     return resource.policy.sized and record.start_second % DAY_SECONDS == DAY_SECONDS - 1
 
 
@@ -279,9 +278,8 @@ def node_resource(
 def charged_resources(
     card: RateCard, resources: Iterable[BilledResource]
 ) -> dict[str, BilledResource]:
-    """What is billed of these, by key: nodes; their host VMs, disks, buckets and operations where
-    the card charges
-    them."""
+    """Return what is billed of these, by key: nodes; their host VMs, disks, buckets and operations
+    where the card charges them."""
     found: dict[str, BilledResource] = {}
     for one in resources:
         if one.kind is BilledKind.NODE or card.charge_start(one.kind) is not None:
@@ -314,7 +312,7 @@ def extend_to_hosts(resources: Mapping[str, Resource], spans: Iterable[JobSpan])
 
 
 def resource_of(card: RateCard, billed: BilledResource) -> Resource:
-    """What it is sold as. Without a price the seconds are held, with the reason."""
+    """Return what it is sold as. Without a price the seconds are held, with the reason."""
     sku, quantity, why = None, 1, ""
     try:
         if billed.kind is BilledKind.NODE:
@@ -332,7 +330,7 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
         return Resource(billed.key, billed.kind, sku, 1, COUNTED, why, since=since)
     # A VM for each host of a node: billed in the same states, with a minimum for each run (R2).
     policy = MeterPolicy(minimum_run_seconds=VM_MINIMUM_SECONDS)
-    hosts = parse(billed.type).host_count
+    hosts = billed_kind(billed.type).host_count
     return Resource(
         billed.key, billed.kind, sku, hosts, policy, why, node_key_of(billed.key), since
     )

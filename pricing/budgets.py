@@ -61,9 +61,9 @@ def stop_at(charges: Iterable[UsageRecord], amount: Amount) -> PlatformTime | No
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a month comes to, exact; `spent` is the part of it that is certain or estimated already.
-    `based_on`: seconds of use that the rest is worked out from; 0: nothing is left, or there has
-    been no use."""
+    """The forecast of a month, exact; `spent` is the part of it that is certain or estimated
+    already. `based_on`: seconds of use that the rest is worked out from; 0: nothing is left, or
+    there has been no use."""
 
     spent: Amount
     low: Amount
@@ -75,7 +75,7 @@ class Forecast:
 def forecast(
     charges: Iterable[UsageRecord], month: str, zone: str, as_of: PlatformTime
 ) -> Forecast:
-    """What the month will have cost at its end.
+    """Return what the month will have cost at its end.
 
     Method: what is spent, and for each second that is left the rate of the last seven days: of
     their mean (expected), of the quietest of them (low), and of the busiest of them, or of this

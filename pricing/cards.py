@@ -389,8 +389,8 @@ def _kind(sku: Sku) -> tuple[object, ...]:
 
 
 def _item_of(sku: Sku) -> str:
-    """What a SKU is of: a type, one unit of a generation, a disk type, a storage class, or a part
-    of a host."""
+    """Return what a SKU is of: a type, one unit of a generation, a disk type, a storage class, or a
+    part of a host."""
     if sku.generation in _SWITCHES.values():
         return sku.sku_id.partition("/")[0]
     return sku.accelerator_type or sku.generation

@@ -119,7 +119,7 @@ def _rate(row: Mapping[str, Any], key: str, path: str) -> Fraction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Meters:
-    """How the policy of a case meters each kind of resource."""
+    """The meters of a case's policy for each kind of resource."""
 
     states: Mapping[str, frozenset[str]]
     preempt_free_seconds: int

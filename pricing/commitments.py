@@ -45,8 +45,8 @@ def term(commitment: Commitment, as_of: PlatformTime) -> range:
 
 
 def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
-    """What the commitments themselves cost, by (start, id); payments upfront before all else of
-    their commitments."""
+    """Return what the commitments themselves cost, by (start, id); payments upfront before all else
+    of their commitments."""
     charges = []
     for one in in_order(commitments):
         own, part = OWN + one.commitment_id, term(one, as_of)
@@ -63,7 +63,7 @@ def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[
 
 
 def is_payment(sku_id: str) -> bool:
-    """Whether a charge or a line is a payment upfront, by its SKU."""
+    """Return whether a charge or a line is a payment upfront, by its SKU."""
     return sku_id.startswith(OWN) and sku_id.endswith(PAYMENT)
 
 
@@ -104,7 +104,7 @@ _Ranked = tuple[int, UsageRecord]
 def _cover_by(
     commitment: Commitment, seconds: range, ranked: Sequence[_Ranked]
 ) -> Iterator[_Ranked]:
-    """What one commitment covers of records in the order of covering."""
+    """Yield what one commitment covers of records in the order of covering."""
 
     def open_to_it(record: UsageRecord) -> bool:
         stop = record.start_second + record.seconds
@@ -152,7 +152,7 @@ def _split(
 
 
 class _Sweep:
-    """What one commitment covers over time. A record's rank is its place in the order of
+    """The use that one commitment covers over time. A record's rank is its place in the order of
     covering."""
 
     def __init__(self, ranked: Sequence[UsageRecord]) -> None:

@@ -22,7 +22,7 @@ LineKey = tuple[str, str]  # a resource, and the id of a line
 
 @dataclasses.dataclass(slots=True)
 class LineSum:
-    """What a resource has on a line; `parts` are those of an exact amount."""
+    """The sum of a resource on a line; `parts` are those of an exact amount."""
 
     unit: PriceUnit
     seconds: int = 0
@@ -55,8 +55,8 @@ def items(
     issued: Mapping[LineKey, LineSum],
     earlier: Iterable[CorrectedUse],
 ) -> tuple[CorrectedUse, ...]:
-    """What is new since the invoice and earlier corrections, by resource and line; nothing where
-    nothing changed."""
+    """Return what is new since the invoice and earlier corrections, by resource and line; nothing
+    where nothing changed."""
     changes: dict[LineKey, LineSum] = {}
     for sign, sums in ((1, now), (-1, issued)):
         for key, one in sums.items():

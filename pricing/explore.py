@@ -78,7 +78,7 @@ class Row:
 
     @property
     def credits(self) -> Exact:
-        """What commitments cover and credits pay: never positive."""
+        """Return what commitments cover and credits pay: never positive."""
         return self.net - self.gross
 
     def by_span(self, measure: str) -> Sequence[Exact]:
@@ -134,12 +134,13 @@ def day_start(day: date, zone: str) -> int:
 
 
 def local(second: int, zone: str) -> datetime:
-    """What the zone's clocks show."""
+    """Return what the zone's clocks show."""
     return (_EPOCH + timedelta(seconds=second)).astimezone(ZoneInfo(months.check_zone(zone)))
 
 
 def label(second: int, bucket: CostBucket, zone: str) -> str:
-    """How a span that begins here is called; an hour that the clocks show twice has its offset."""
+    """Return how a span that begins here is called; an hour that the clocks show twice has its
+    offset."""
     moment = local(second, zone)
     if bucket is CostBucket.MONTH:
         return moment.strftime("%Y-%m")
@@ -150,7 +151,7 @@ def label(second: int, bucket: CostBucket, zone: str) -> str:
 
 
 def cells(charges: Iterable[tuple[str, UsageRecord]], spans: Sequence[int]) -> Cells:
-    """What the charges, each with its group, cost in each span between two `spans`."""
+    """Return what the charges, each with its group, cost in each span between two `spans`."""
     count = len(spans) - 1
     first, last = spans[0], spans[-1]
     found: dict[str, list[int]] = {}
@@ -173,7 +174,7 @@ def cells(charges: Iterable[tuple[str, UsageRecord]], spans: Sequence[int]) -> C
 
 
 def owners(spans: Iterable[JobSpan], as_of: PlatformTime) -> Mapping[str, Sequence[Owned]]:
-    """Which seconds of each resource belong to which job."""
+    """Return which seconds of each resource belong to which job."""
     on: dict[str, list[JobSpan]] = {}
     for span in spans:
         on.setdefault(span.resource_id, []).append(span)
@@ -308,8 +309,8 @@ def round_half(value: Exact, unit: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invoiced:
-    """What one month's invoice charges, in parts of its currency, a minor unit of which has `unit`
-    parts.
+    """The charges of one month's invoice, in parts of its currency, a minor unit of which has
+    `unit` parts.
 
     `groups`: what each group costs before and after credits, exactly; `subtotal`: their sum as the
     invoice states it, in minor units (None: only some of its charges are asked for). `others`: what

@@ -44,7 +44,7 @@ _PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
 class RowKind(StrEnum):
-    """What a row is. Usage rows are of a resource; all others are of the invoice as a whole."""
+    """The kind of a row. Usage rows are of a resource; all others are of the invoice as a whole."""
 
     USAGE = "usage"
     COMMITMENT = "commitment"
@@ -66,8 +66,8 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFacts:
-    """What an export says of a resource: what it was with the labels that it had, and the SKU that
-    sells it."""
+    """The facts of a resource in an export: what it was with the labels that it had, and the SKU
+    that sells it."""
 
     node: BilledResource
     number: int
@@ -114,7 +114,7 @@ class Committed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
-    """What the invoice says, which an export has to sum to. `project`: whose account it is of;
+    """The sums of the invoice, which an export has to reach. `project`: whose account it is of;
     `tax`, `adjustments` and `total` are in the minor unit; `credits` are exact parts of a US dollar
     and never positive; `lines` are exact, too, by id."""
 

@@ -186,7 +186,7 @@ def _amortise(said: Statement, found: Committed, unit_seconds: int) -> int:
 
 
 def _line(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
-    """What every line has."""
+    """Return what every line has."""
     priced = row.kind in (RowKind.USAGE, RowKind.COMMITMENT)
     project = project_of(said, row)
     return {
@@ -278,7 +278,7 @@ def _usage_row(row: ExportRow, charge: _Charge, category: str) -> Fields:
 
 
 def _where(row: ExportRow, resource: ResourceFacts) -> Fields:
-    """What a line says of its resource."""
+    """Return what a line says of its resource."""
     resource_type, category, subcategory = _KINDS[resource.node.kind]
     found: Fields = {
         "AvailabilityZone": resource.availability_zone,

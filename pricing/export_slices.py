@@ -57,7 +57,7 @@ class Slices:
 
 
 def _days(month: range, zone: ZoneInfo) -> list[int]:
-    """Where the days of the month start; the first one with the month itself."""
+    """Return where the days of the month start; the first one with the month itself."""
     first = (_EPOCH + timedelta(seconds=month.start)).astimezone(zone)
     midnight = datetime(first.year, first.month, first.day)
     starts = [month.start]

@@ -119,8 +119,8 @@ def _line(found: _Sum, policy: BillingPolicy, month: str) -> InvoiceLine:
 def use_credits(
     balances: Sequence[tuple[Credit, Amount]], month: str, net: Amount
 ) -> tuple[list[tuple[Credit, Amount]], list[tuple[Credit, Amount]]]:
-    """What each credit that is valid in the month pays of `net`, in the order given and never more
-    than there is; and all balances afterwards."""
+    """Return what each credit that is valid in the month pays of `net`, in the order given and
+    never more than there is; and all balances afterwards."""
     taken, left = [], []
     for credit, balance in balances:
         valid = credit.from_month <= month <= credit.until_month

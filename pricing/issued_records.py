@@ -35,7 +35,7 @@ _FORM = 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IssuedRecords:
-    """What an invoice charged: records within its month, in the order of its bill, and what their
+    """The charges of an invoice: records within its month, in the order of its bill, and what their
     nodes were then."""
 
     charges: Sequence[UsageRecord]
@@ -58,7 +58,7 @@ def encode(found: IssuedRecords) -> Iterator[bytes]:
 
 
 def decode(chunks: Iterable[bytes]) -> IssuedRecords:
-    """What `encode` made the chunks of. Raises ValueError for anything else."""
+    """Return what `encode` made the chunks of. Raises ValueError for anything else."""
     reader = _RecordReader()
     for line in _lines(chunks):
         reader.take(json.loads(line))
@@ -105,7 +105,7 @@ class _RecordWriter:
             yield from self._tell(resource_id)
 
     def _tell(self, resource_id: str) -> Iterator[list[Any]]:
-        """What a resource is, once."""
+        """Yield what a resource is, once."""
         facts = self._resources.get(resource_id)
         if facts is None or resource_id in self._told:
             return

@@ -37,7 +37,8 @@ class Transaction:
 
 
 def of_invoice(account: str, invoice: Invoice) -> Transaction:
-    """What issuing an invoice to an account books. Corrections name the month that they correct."""
+    """Return what issuing an invoice to an account books. Corrections name the month that they
+    correct."""
     rated = [(_counter(account, line), -line.amount) for line in invoice.lines]
     rated += [(f"credit:{line.credit_id}", -line.amount) for line in invoice.credits]
     net = -Amount(sum(amount.parts for _, amount in rated))
@@ -60,9 +61,9 @@ def of_invoice(account: str, invoice: Invoice) -> Transaction:
 
 
 def _counter(account: str, line: InvoiceLine) -> str:
-    """What was paid upfront was booked at the purchase, as revenue of its commitment: its line is
-    the statement of it, and takes from the account's debt what the invoice's total adds once
-    more."""
+    """Return what was paid upfront was booked at the purchase, as revenue of its commitment: its
+    line is the statement of it, and takes from the account's debt what the invoice's total adds
+    once more."""
     return f"receivable:{account}" if is_payment(line.sku_id) else f"revenue:{line.sku_id}"
 
 

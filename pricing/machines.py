@@ -1,5 +1,5 @@
-"""What jobs take of one's own machines, at the prices of a card of one's own: a second bill next to
-Google's.
+"""The cost of one's own machines for jobs, at the prices of a card of one's own: a second bill next
+to Google's.
 
 Each attempt is counted in whole CPU seconds and whole GiB-seconds, rounded up, at the prices in
 force when it started: so every amount is an exact number of parts (R6).

@@ -97,7 +97,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metered:
-    """What one resource used up to `as_of`.
+    """The use of one resource up to `as_of`.
 
     `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a
     minimum adds, priced as if they followed the run. `waived_seconds` were used and are free (R3):
@@ -120,7 +120,7 @@ class Metered:
         return sum(map(len, self.ranges)) + sum(map(len, self.padding))
 
     def parts(self, quantity: int) -> Iterator[Part]:
-        """What is charged; `quantity`: the units of what has no size."""
+        """Yield what is charged; `quantity`: the units of what has no size."""
         if self.sizes is not None:
             yield from self.sizes.settled
             yield from self.sizes.last

@@ -1,5 +1,5 @@
-"""What a training run would take and cost on nodes that can be taken back: many runs drawn by
-chance, billed for real.
+"""Time and cost of a training run on nodes that can be taken back: many runs drawn by chance,
+billed for real.
 
 The rules are the platform's. A node is READY after the fleet's `create_seconds`; a preemptible one
 ends 24 hours after it was asked for; spot and preemptible ones are taken back as a Poisson process,
@@ -45,8 +45,8 @@ Integers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """What is to be done, on one accelerator type bought in one way. `preemptions_per_day` only
-    counts for what can be taken back. `restart_seconds`: between READY and the first step."""
+    """The run, on one accelerator type bought in one way. `preemptions_per_day` only counts for
+    what can be taken back. `restart_seconds`: between READY and the first step."""
 
     steps: int
     step_seconds: float
@@ -166,8 +166,8 @@ def lives(run: TrainingRun, draws: Draws, index: int, start: PlatformTime) -> li
 def cost(
     nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, start: PlatformTime
 ) -> tuple[Amount, int]:
-    """What the nodes of a run cost, and the seconds that are billed: by the meter and the rating of
-    the bill itself."""
+    """Return what the nodes of a run cost, and the seconds that are billed: by the meter and the
+    rating of the bill itself."""
     amount, seconds = Amount(), 0
     for number, life in enumerate(nodes):
         name = f"plan-{number}"

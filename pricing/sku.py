@@ -18,7 +18,8 @@ from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import BilledKind, PriceUnit, PriceVersion
-from podyard.hardware.accelerator_types import parse
+from podyard.hardware import machine_types
+from podyard.hardware.machine_types import MIB_PER_GB, billed_kind
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
 OBJECT = "object"  # SKUs `object-CLASS/LOCATION/USAGE`
@@ -41,8 +42,8 @@ COMMITMENT_YEARS = (1, 3)  # the terms that Google sells (cloud.google.com/tpu/p
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sku:
-    """What is sold: `versions` ascend by effective time. `accelerator_type` None: sold per unit of
-    the generation."""
+    """A unit that is sold: `versions` ascend by effective time. `accelerator_type` None: sold per
+    unit of the generation."""
 
     sku_id: str
     generation: str
@@ -103,13 +104,13 @@ class RateCard:
 
     @property
     def charges_storage(self) -> bool:
-        """Whether disks, buckets or operations are charged at any time."""
+        """Return whether disks, buckets or operations are charged at any time."""
         starts = (self.disks_from, self.objects_from, self.operations_from)
         return any(start is not None for start in starts)
 
     def charges(self, sku: Sku) -> bool:
-        """Whether anything is charged by the SKU: those of disks, objects and operations may be
-        listed only."""
+        """Return whether anything is charged by the SKU: those of disks, objects and operations may
+        be listed only."""
         return sku.generation not in STORED or self.charge_start(STORED[sku.generation]) is not None
 
     def sku_for(
@@ -125,8 +126,10 @@ class RateCard:
 
     def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
         """The same by what the card calls a way to buy, commitments included."""
-        kind = parse(accelerator_type)
+        kind = billed_kind(accelerator_type)
         generation, chips = kind.generation, kind.chip_count
+        if not chips:
+            return self.machine_sku(accelerator_type, region, sold_as), 1
         own = self._index.get((accelerator_type, region, sold_as))
         if own is not None:
             return own, 1
@@ -154,6 +157,27 @@ class RateCard:
             )
         return found
 
+    def machine_sku(self, name: str, region: str, sold_as: str) -> Sku:
+        """The SKU of an instance without chips: the card's own, `host-NAME/REGION/USAGE`, else one
+        made of its processors and memory. Raises NOT_FOUND where the card has not both of them."""
+        place = f"{region}/{sold_as}"
+        sku_id = f"{HOST}-{name}/{place}"
+        if (own := self.skus.get(sku_id)) is not None:
+            return own
+        machine = machine_types.all_types()[name]
+        parts = [self.skus.get(f"{HOST}-{machine.family}-{part}/{place}") for part in HOST_PARTS]
+        amounts = (Fraction(machine.cpus or 0), Fraction(machine.memory_mib or 0, MIB_PER_GB))
+        known = [
+            (sku, amount) for sku, amount in zip(parts, amounts, strict=True) if sku and amount
+        ]
+        versions = _versions_of_parts(sku_id, known) if len(known) == len(parts) else []
+        if not versions:
+            text = f"no {sold_as} price of {name} in {region}: it has none there"
+            raise PodyardError(Code.NOT_FOUND, text)
+        return make_sku(
+            sku_id, PriceUnit.VM_HOUR, versions, generation=HOST, region=region, usage=sold_as
+        )
+
     def storage_sku(self, kind: BilledKind, of_type: str, region: str) -> Sku:
         """The SKU of a disk, a bucket or operations; raises NOT_FOUND when nothing prices it."""
         word = next(generation for generation, sold in STORED.items() if sold is kind)
@@ -178,7 +202,7 @@ class RateCard:
         return found if found is not None and found.unit is sku.unit else None
 
     def rows_of(self, region: str, usage: str) -> Sequence[Sku]:
-        """What is sold there in this way, in the order of the SKU ids."""
+        """Return what is sold there in this way, in the order of the SKU ids."""
         return self._rows.get((region, usage), ())
 
     @functools.cached_property
@@ -218,13 +242,29 @@ _COMMITMENT = "commitment-"
 
 
 def row_usage(usage: UsageClass | str) -> str:
-    """What a rate card calls a way to buy; reserved nodes are priced as on demand."""
+    """Return what a rate card calls a way to buy; reserved nodes are priced as on demand."""
     return str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
 
 
 def commitment_usage(years: int) -> str:
-    """What a rate card calls a commitment: `commitment-1y`."""
+    """Return what a rate card calls a commitment: `commitment-1y`."""
     return f"{_COMMITMENT}{years}y"
+
+
+def _versions_of_parts(sku_id: str, parts: Sequence[tuple[Sku, Fraction]]) -> list[PriceVersion]:
+    """The prices of so many units of each part together, from when there is one of each. Those that
+    make no whole number of nanos are left out."""
+    versions = []
+    for at in sorted({version.effective_from for sku, _ in parts for version in sku.versions}):
+        priced = [(sku.version_at(at), amount) for sku, amount in parts]
+        inside = [(version, amount) for version, amount in priced if version is not None]
+        nanos = sum((amount * version.nanos for version, amount in inside), Fraction(0))
+        if len(inside) == len(parts) and nanos.denominator == 1:
+            source = ", ".join(dict.fromkeys(version.source for version, _ in inside))
+            verified = all(version.verified for version, _ in inside)
+            name = f"{sku_id}@{at.rfc3339()}"
+            versions.append(PriceVersion(name, at, nanos.numerator, source, verified))
+    return versions
 
 
 def _price_of(sku: Sku, quantity: int, at: PlatformTime) -> Price:

@@ -1,1 +1,1 @@
-"""Which node gets which chips: pure decisions over a snapshot of the fleet."""
+"""Placement of nodes on chips: pure decisions over a snapshot of the fleet."""

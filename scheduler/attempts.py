@@ -1,13 +1,18 @@
-"""What becomes of an attempt, by what its replicas have said, and then of its job.
+"""The next state of an attempt, by what its replicas have said, and then of its job.
 
 `settle`, for an attempt that has not begun to end; the first rule that fits:
-1. An agent that left in order took a replica along: the attempt ends as PREEMPTED.
+1. A machine that left, in order or lost, took a replica along: the attempt ends as PREEMPTED.
 2. A replica found its job or its data wrong, failed, or is gone without a word: the attempt ends as
   FAILED. The line of that replica in the log says so.
 3. All have succeeded: the attempt ends as SUCCEEDED.
 4. The others have yielded: the attempt ends as what it was asked to yield for.
 5. All run: so does the attempt.
 An attempt that ends is over when the last process is gone.
+
+`final_outcome`, for an attempt that is over:
+10. An attempt that has failed while a machine was lost counts as PREEMPTED. The ring of a gang
+  breaks at once, and that a machine is lost is known when its lease is over. `maxPreemptions`
+  bounds it.
 
 `job_end`, for the job of an attempt that is over; the first rule that fits:
 6. A job that was cancelled is CANCELLED.
@@ -93,6 +98,16 @@ def _is_lost(replica: Replica) -> bool:
     )
 
 
+def final_outcome(attempt: Attempt, gang: Sequence[Replica]) -> AttemptOutcome | None:
+    """Return what an attempt that is over counts as."""
+    is_disrupted = (
+        attempt.outcome is AttemptOutcome.FAILED
+        and _first(gang, ReplicaOutcome.RELEASED) is not None
+        and _first(gang, ReplicaOutcome.REFUSED) is None
+    )
+    return AttemptOutcome.PREEMPTED if is_disrupted else attempt.outcome
+
+
 def job_end(
     job: Job, attempt: Attempt, gang: Sequence[Replica]
 ) -> tuple[str, Code | None, str] | None:
@@ -134,7 +149,7 @@ def job_end(
 
 
 def retry_delay_seconds(job: Job, attempt: Attempt) -> int:
-    """How long a job waits after an attempt, which is counted."""
+    """Return how long a job waits after an attempt, which is counted."""
     if attempt.outcome is not AttemptOutcome.FAILED:
         return 0
     return min(
@@ -143,6 +158,6 @@ def retry_delay_seconds(job: Job, attempt: Attempt) -> int:
 
 
 def _refusal(reason: str) -> tuple[Code, str]:
-    """What a replica says as "CODE: message"."""
+    """Return what a replica says as "CODE: message"."""
     name, _, message = reason.partition(": ")
     return (Code[name], message) if name in Code.__members__ else (Code.INVALID_ARGUMENT, reason)

@@ -1,5 +1,5 @@
-"""What would have to move so that a slice fits: a report for people, since nothing that is placed
-moves by itself."""
+"""Moves that make room for a slice: a report for people, since nothing that is placed moves by
+itself."""
 
 from __future__ import annotations
 

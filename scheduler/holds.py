@@ -36,8 +36,8 @@ class Hold:
     chips: Masks
 
     def bars(self, until: PlatformTime | None) -> bool:
-        """Whether a group that ends at `until` for certain (None: it may stay) must keep off the
-        chips."""
+        """Return whether a group that ends at `until` for certain (None: it may stay) must keep off
+        the chips."""
         return until is None or self.starts is None or until > self.starts
 
     @property

@@ -1,11 +1,12 @@
-"""Which gangs start, shrink, grow and make room for others. Snapshots in, plans out.
+"""Starts, sizes and preemptions of gangs. Snapshots in, plans out.
 
 `decide_starts`, for the jobs that wait:
 1. They take turns: the higher priority first, then a job that has begun, then the older one; jobs
   of a sweep by number.
 2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a
   contender for places.
-3. A job waits for all of its nodes to be READY, and starts on none that is about to be taken back.
+3. A job waits for all of its nodes to be READY, and starts on none that is about to be taken back
+  or replaced.
   After a failed attempt it rests as long as it is told to, and meanwhile leaves its nodes to
   others.
 4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is
@@ -185,7 +186,7 @@ class _Cycle:
                 self._ask(attempt, AttemptOutcome.RESIZED, text)
 
     def _ask(self, attempt: Attempt, outcome: AttemptOutcome, reason: str) -> None:
-        """What is not running has nothing to save, and one that has been asked knows."""
+        """Ask those that run to save, once."""
         if attempt.state is AttemptState.RUNNING and attempt.attempt_id not in self._asked:
             self._asked.add(attempt.attempt_id)
             self._yields.append(LeaveGang(attempt, outcome, reason))
@@ -198,7 +199,8 @@ class _Cycle:
         self._starts.append(StartGang(job, size, agents, self._smaller(job, size, free)))
 
     def _smaller(self, job: Job, size: GangSize, free: int) -> str:
-        """What is said of a gang that does not have the whole slice; nothing of one that has."""
+        """Return what is said of a gang that does not have the whole slice; nothing of one that
+        has."""
         whole = whole_gang(job.spec, job.kind)
         if size == whole:
             return ""
@@ -268,6 +270,8 @@ def _contender(job: Job) -> Contender:
 
 def _rest_reason(active: ActiveJob) -> str | None:
     """Why no attempt starts yet, whatever else waits: rule 3."""
+    if active.job.spec.next_type:
+        return f"node {active.job.node_id} is replaced by a {active.job.spec.next_type}"
     for one in active.slices:
         if one.state is not NodeState.READY:
             return f"node {one.node_id} is {one.state}" + (
@@ -313,7 +317,7 @@ def _own_places(snapshot: JobSnapshot, active: ActiveJob, *, again: bool = False
 
 
 def _resize(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> LeaveGang | None:
-    """What a gang is asked if it is not of the size that it may have: rule 9."""
+    """Return what a gang is asked if it is not of the size that it may have: rule 9."""
     job = active.job
     if not _runs(job, attempt) or job.spec.elastic is None:
         return None

@@ -63,7 +63,7 @@ class Takeable:
 
 
 class PodSpace:
-    """What is free in one pod, kept up to date while boxes are taken and given back."""
+    """The free chips of one pod, kept up to date while boxes are taken and given back."""
 
     __slots__ = ("_blocks", "_partial", "_whole", "pod")
 
@@ -96,12 +96,12 @@ class PodSpace:
         return self._best_switched(kind) if self.pod.switched else self._best_in_torus(turned)
 
     def joins_cubes(self, kind: AcceleratorType) -> bool:
-        """Whether a slice of this type is cubes that optical switches join, so that any free ones
-        do."""
+        """Return whether a slice of this type is cubes that optical switches join, so that any free
+        ones do."""
         return self.pod.switched and _turn(self.pod.shape, kind.topology.shape) is not None
 
     def holds(self, kind: AcceleratorType) -> bool:
-        """Whether `find` would find a place."""
+        """Return whether `find` would find a place."""
         shape = kind.topology.shape
         turned = _turn(self.pod.shape, shape)
         if turned is None:
@@ -266,8 +266,8 @@ def largest_free_box(pods: Sequence[Pod], free: Sequence[int]) -> AcceleratorTyp
 
 
 def fragmentation(pods: Sequence[Pod], free: Sequence[int]) -> float:
-    """How much smaller the largest slice is for the free chips being scattered, from 0.0 to below
-    or equal 1.0.
+    """Return how much smaller the largest slice is for the free chips being scattered, from 0.0 to
+    below or equal 1.0.
 
     1 - a / b in chips: `a` is the largest named type that fits now (0 if none), `b` the largest
     that an empty pod holds and that has no more chips than the freest pod has free. 0.0: nothing

@@ -1,5 +1,4 @@
-"""Who gets the agents' places for processes when several jobs want them, and which elastic gangs
-give some back.
+"""Shares of the agents' places for processes among jobs, and the elastic gangs that give some back.
 
 A job of higher priority may take places of its project's jobs of lower priority, and an older job
 those of younger ones of the same priority. Between projects age alone decides, and only while the
@@ -37,12 +36,12 @@ class Holder:
     places: int
 
     def gives(self) -> list[int]:
-        """How many places it may give back and go on, the fewest first."""
+        """Return how many places it may give back and go on, the fewest first."""
         return sorted(self.places - count for count in self.job.counts if count < self.places)
 
 
 def comes_before(one: Contender, other: Contender) -> bool:
-    """Whether `other` makes room for `one`."""
+    """Return whether `other` makes room for `one`."""
     if one.project == other.project and one.priority != other.priority:
         return one.priority > other.priority
     return (one.created, one.job_key) < (other.created, other.job_key)

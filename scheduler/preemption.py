@@ -25,12 +25,13 @@ def cost(item: SliceRecord) -> int:
 
 
 def may_preempt(request: PlacementRequest) -> bool:
-    """Whether there is anything at all that the request may take from others."""
+    """Return whether there is anything at all that the request may take from others."""
     return request.usage_class not in INTERRUPTIBLE or request.job_priority is not None
 
 
 def case_of(group: NodeGroup) -> tuple[object, ...]:
-    """What `cheapest` knows of a group, apart from the chips: equal groups get equal answers."""
+    """Return what `cheapest` knows of a group, apart from the chips: equal groups get equal
+    answers."""
     first = group[0]
     kinds = tuple(
         (item.accelerator_type.name, item.accelerator_type.topology.text, item.zone)

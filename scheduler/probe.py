@@ -1,5 +1,5 @@
-"""Whether a node that nobody has asked for yet would find room: the real cycle, with requests for
-it at its end."""
+"""The question whether a node that nobody has asked for yet would find room: the real cycle, with
+requests for it at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who goes first: the node groups that wait, in the order in which one cycle decides them."""
+"""The order of requests: the node groups that wait, in the order in which one cycle decides
+them."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ class Queue:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing that a cycle places changes the order within a pool: no two projects of
-        one level want the same one."""
+        """Return whether nothing that a cycle places changes the order within a pool: no two
+        projects of one level want the same one."""
         lanes = [(level, pool) for level, of_level in self._levels.items() for _, pool in of_level]
         return len(lanes) == len(set(lanes))
 

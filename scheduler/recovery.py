@@ -1,4 +1,4 @@
-"""What becomes of a node whose slice has lost chips, and which chips belong together."""
+"""The next state of a node whose slice has lost chips, and the chips that belong together."""
 
 from __future__ import annotations
 

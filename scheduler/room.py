@@ -1,4 +1,4 @@
-"""What is left to give away in one cycle: free chips of each pod, and chips of each reservation."""
+"""The supply of one cycle: free chips of each pod, and chips of each reservation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the free places a slice takes: the one that leaves the most room for large slices.
+"""The choice among free places for a slice: the one that leaves the most room for large slices.
 
 Blocks are the unit (podyard.hardware.torus.Blocks): cubes of 4x4x4 chips, in two dimensions hosts
 of 2x2.
@@ -106,8 +106,8 @@ def orientations(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
 
 
 def places_inside(pod: Shape, pattern: int, shape: Shape) -> list[PlaceInside]:
-    """Where a slice smaller than a block can stand in a block with the free chips `pattern`: at
-    multiples of its lengths."""
+    """Return where a slice smaller than a block can stand in a block with the free chips `pattern`:
+    at multiples of its lengths."""
     return [place for place in _places(pod, shape) if place[0] & pattern == place[0]]
 
 

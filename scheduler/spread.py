@@ -1,4 +1,4 @@
-"""Which agents get the processes of one gang, or the hosts of one node.
+"""Agents for the processes of one gang, or the hosts of one node.
 
 1. All of them are of one company: their kernels give the same bits, and each reaches the others. Of
   several companies with room, the one with the most room is taken.

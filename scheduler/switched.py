@@ -64,8 +64,8 @@ def _free(owners: dict[int, int], gone: int) -> list[int]:
 def _price(
     holders: Sequence[tuple[int, int]], owners: dict[int, int], gone: int, group: int, missing: int
 ) -> tuple[Fraction, int]:
-    """What one cube costs when `group` goes too, counting only cubes that are still missing; then
-    the lowest group."""
+    """Return what one cube costs when `group` goes too, counting only cubes that are still missing;
+    then the lowest group."""
     gained = sum(1 for owned in owners.values() if owned & ~gone and not owned & ~(gone | group))
     return Fraction(
         sum(holders[position][1] for position in chips_of(group)), min(gained, missing)

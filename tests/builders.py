@@ -8,7 +8,9 @@ processes.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,20 +20,21 @@ from sqlalchemy import insert, select
 from podyard.base.clock import ManualClock, PlatformTime, RealTime
 from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
-from podyard.control.compute import nodes, queued_resources
+from podyard.control.compute import node_list, nodes, queued_resources
 from podyard.control.jobs import jobs, reports
 from podyard.control.jobs.reports import Progress
 from podyard.control.platform import agents, operations
-from podyard.db import replicas
-from podyard.db.tables import state_changes
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_compute import slices
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.jobs import replicas
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import state_changes
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.tables.compute import slices
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.job import JobRequest
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.lists.pages import Order, RowQuery
 from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.node import Node, NodeRecord, NodeSpec, NodeState, UsageClass, node_name
 from podyard.domain.operation import Operation
@@ -148,7 +151,7 @@ def _measured(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written(lines: Sequence[tuple[int, RealTime, str]]) -> WrittenLines | None:
-    """What a replica has written: (number, time, line)."""
+    """Return what a replica has written: (number, time, line)."""
     if not lines:
         return None
     (first, begin, _), (_, end, _) = lines[0], lines[-1]
@@ -168,7 +171,9 @@ class Play:
         self.clock = clock
         self.fleet = load_fleet(fleet) if isinstance(fleet, str) else fleet
         self.fence = 0
-        self.files = LogFiles(Path(tempfile.mkdtemp(prefix="podyard-logs-")))
+        folder = Path(tempfile.mkdtemp(prefix="podyard-logs-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.files = LogFiles(folder)
         database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
         self.loop = Loop(database, self.fleet, lambda *_: None, clock, "test")
         self.loop.round()
@@ -218,8 +223,11 @@ class Play:
         return self.ask(operations.get, begun.operation_id)
 
     def states(self) -> dict[str, str]:
-        found = self.run(nodes.list_nodes)
-        return {node.node_id: node.state for node in found}
+        return {node.node_id: node.state for node in self.nodes()}
+
+    def nodes(self) -> list[Node]:
+        """The live nodes of the zone."""
+        return self.run(node_list.api_page, RowQuery(Order.NAME, 1000))
 
     def history(self, machine: str) -> list[str]:
         query = (
@@ -282,7 +290,7 @@ class Play:
         return sorted(self.database.read(replicas.list_live), key=lambda replica: replica.rank)
 
     def say(self, replica: Replica, state: str = "RUNNING", **fields: Any) -> str:
-        """What a replica reports; returns what it is told."""
+        """Return what a replica reports; returns what it is told."""
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
         return self.database.run(

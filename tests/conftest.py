@@ -15,8 +15,8 @@ from hypothesis import settings
 from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, OsClock, RealTime
 from podyard.base.rng import Streams
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import Database
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database
 from podyard.testing.server import write_empty_database
 from tests import postgresql
 from tests.stack import measure_slowness

@@ -66,6 +66,7 @@ PASSIVE = frozenset(
 KEPT: Mapping[str, str] = {
     "podyard.testing.plugin:pytest_*": "pytest calls its hooks by name",
     "podyard.programs.jax_dry_run:DryExecutable.*": "JAX calls what stands for an executable",
+    "podyard.programs.contrib*:HParams.*": "users' programs call them",
     "podyard.programs.torch_xla*:*": "users' programs call torch_xla's names",
     "podyard.programs.site_hook.sitecustomize:_Finder.find_distributions": (
         "importlib.metadata asks for versions"
@@ -185,8 +186,8 @@ class Code:
             yield from self.homes(home, original)
 
     def _has_foreign_base(self, key: tuple[str, str]) -> bool:
-        """Whether a class of another library, at whatever distance, may call the members of this
-        one."""
+        """Return whether a class of another library, at whatever distance, may call the members of
+        this one."""
         for base in self.classes[key].bases:
             base = base.value if isinstance(base, ast.Subscript) else base
             ours = list(self.homes(key[0], base.id)) if isinstance(base, ast.Name) else []
@@ -203,8 +204,8 @@ class Code:
         return False
 
     def dead(self, kept: Iterable[str] = ()) -> list[Definition]:
-        """What is not reached, without the members of classes that are not. `kept`: patterns of
-        `module:name`."""
+        """Return what is not reached, without the members of classes that are not. `kept`: patterns
+        of `module:name`."""
         pattern = re.compile("|".join(map(fnmatch.translate, kept)) or "$.")
         kept_keys = {
             key for key in self.definitions if pattern.match(":".join(key)) or _is_special(key[1])
@@ -423,7 +424,7 @@ def product(planted: Mapping[str, str] | None = None) -> Code:
             module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             sources[module] = (str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
     templates = [
-        path.read_text(encoding="utf-8") for path in sorted((ROOT / "web/templates").iterdir())
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "web/templates").rglob("*.*"))
     ]
     pages = [
         path.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from podyard.cli.ssh_setup import needs_setup
+from podyard.cli.nodes.ssh_setup import needs_setup
 from tests.stack import Stack
 from tests.waiting import patient, until
 
@@ -21,7 +21,7 @@ _COMMAND_SECONDS_MAX = 240.0  # a framework that is imported on several hosts at
 
 
 def dials_port_22() -> bool:
-    """Whether gcloud reaches hosts here without `podyard ssh setup`, which would change the
+    """Return whether gcloud reaches hosts here without `podyard ssh setup`, which would change the
     tester's ~/.ssh/config."""
     has_programs = all(shutil.which(program) for program in ("gcloud", "ssh", "ss"))
     return sys.platform == "linux" and has_programs and not needs_setup()

@@ -19,11 +19,11 @@ import psutil
 
 from podyard.base.clock import OsClock
 from podyard.base.rng import secret_token
-from podyard.cli.fleets import read_fleet
 from podyard.control.access import identity
 from podyard.control.checks import fsck
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.pricing.current_card import default_rate_card
+from podyard.stack.fleets import read_fleet
 from tests.waiting import patient, set_slowness, until
 
 # As the console script starts it, whose path does not begin with the current folder.
@@ -64,7 +64,7 @@ class Stack:
         )
 
     def state(self) -> dict[str, Any]:
-        """What the supervisor has written once it was ready."""
+        """Return what the supervisor has written once it was ready."""
         found: dict[str, Any] = json.loads((self.data / "podyard.json").read_text())
         return found
 
@@ -219,7 +219,7 @@ class Stack:
         )
 
     def status_knows_all(self) -> bool:
-        """Whether `podyard status` shows exactly the processes that the machine has."""
+        """Return whether `podyard status` shows exactly the processes that the machine has."""
         before = self.main_processes()
         done = self.podyard("status", "-o", "json")
         if done.returncode not in (0, 1) or not done.stdout:
@@ -252,7 +252,7 @@ class Stack:
         return found
 
     def violations(self) -> list[str]:
-        """What `podyard fsck` would find."""
+        """Return what `podyard fsck` would find."""
         fleet = read_fleet((self.data / "fleet").read_text(encoding="utf-8").strip())
         url = self.env.get("PODYARD_DATABASE_URL", f"sqlite:///{self.data / 'podyard.db'}")
         with contextlib.closing(Database(url, OsClock())) as database:
@@ -275,7 +275,7 @@ class Stack:
         return found
 
     def replicas(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "podyard.workers.replica" in _command(p)]
+        return [p for p in self.processes() if "podyard.workers.replica.replica" in _command(p)]
 
     def agents(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.main agent" in _command(p)]
@@ -304,7 +304,7 @@ class Stack:
             )
 
     def celery(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "podyard.workers.celery_worker" in _command(p)]
+        return [p for p in self.processes() if "podyard.workers.tasks.celery_worker" in _command(p)]
 
 
 def _command(process: psutil.Process) -> str:

@@ -26,9 +26,9 @@ from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json, minor_of
 from podyard.control.billing.snapshots import Snapshot, snapshot
 from podyard.control.checks import fsck
-from podyard.db import accounts as account_rows
-from podyard.db import invoices as invoice_rows
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain import months
 from podyard.domain.fleet import Fleet
 from podyard.domain.invoice import line_id

@@ -20,22 +20,23 @@ REAL_FOLDERS = ("tests/browser/", "tests/clients/", "tests/distributed/")
 # PostgreSQL in `make test`. Elsewhere both databases are sent the same statements: there PostgreSQL
 # is for `make real`.
 SQL_DIFFERS: Mapping[str, tuple[str, ...]] = {
-    "podyard/db/copies.py": ("tests/store/test_copies.py", "tests/store/test_backup.py"),
-    "podyard/db/credentials.py": ("tests/store/test_retention.py",),
-    "podyard/db/documents.py": (),  # it is asked on SQLite alone
-    "podyard/db/driver.py": ("tests/store/test_idempotency.py",),
-    "podyard/db/inline.py": (),  # a database in the memory of a process: SQLite alone
-    "podyard/db/jobs.py": ("tests/store/test_job_slices.py",),
-    "podyard/db/lists.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),
-    "podyard/db/request_ids.py": ("tests/store/test_idempotency.py",),
-    "podyard/db/retention.py": ("tests/store/test_retention.py",),
-    "podyard/db/server_time.py": ("tests/store/test_server_time.py",),
-    "podyard/db/unit_of_work.py": ("tests/store/test_units_of_work.py",),
-    "podyard/db/unserved.py": (
+    "podyard/db/views/copies.py": ("tests/store/test_copies.py", "tests/store/test_backup.py"),
+    "podyard/db/access/credentials.py": ("tests/store/test_retention.py",),
+    "podyard/db/store/documents.py": (),  # it is asked on SQLite alone
+    "podyard/db/engines/driver.py": ("tests/store/test_idempotency.py",),
+    "podyard/db/store/inline.py": (),  # a database in the memory of a process: SQLite alone
+    "podyard/db/jobs/jobs.py": ("tests/store/test_job_slices.py",),
+    "podyard/db/views/lists.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),
+    "podyard/db/store/row_queries.py": ("tests/store/test_lists.py",),
+    "podyard/db/store/request_ids.py": ("tests/store/test_idempotency.py",),
+    "podyard/db/views/retention.py": ("tests/store/test_retention.py",),
+    "podyard/db/engines/server_time.py": ("tests/store/test_server_time.py",),
+    "podyard/db/store/unit_of_work.py": ("tests/store/test_units_of_work.py",),
+    "podyard/db/store/unserved.py": (
         "tests/store/test_idempotency.py",
     ),  # by the statement that driver.py makes
-    "podyard/db/usage_events.py": ("tests/store/test_billing_closing.py",),
-    "podyard/db/yard.py": ("tests/store/test_units_of_work.py",),
+    "podyard/db/billing/usage_events.py": ("tests/store/test_billing_closing.py",),
+    "podyard/db/store/yard.py": ("tests/store/test_units_of_work.py",),
     "migrations/__init__.py": ("tests/store/test_tables_of_control.py",),
     "migrations/env.py": (
         "tests/store/test_tables_of_control.py",

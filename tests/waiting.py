@@ -20,7 +20,8 @@ _POLL_SECONDS = 0.05
 
 
 def slowness() -> float:
-    """How many times longer than the reference this machine takes, from 1 to SLOWNESS_MAX."""
+    """Return how many times longer than the reference this machine takes, from 1 to
+    SLOWNESS_MAX."""
     return float(os.environ.get(SLOWNESS_VARIABLE, "1"))
 
 
@@ -42,7 +43,8 @@ def patient(seconds: float) -> float:
 
 
 def until(ask: Callable[[], Any], seconds: float, what: str) -> Any:
-    """What `ask` returns once it is not None; fails after `seconds`, scaled to this machine."""
+    """Return what `ask` returns once it is not None; fails after `seconds`, scaled to this
+    machine."""
     deadline = time.monotonic() + patient(seconds)
     while (answer := ask()) is None:
         assert time.monotonic() < deadline, f"{what}: not within {patient(seconds):.0f} s"

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop

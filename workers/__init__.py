@@ -1,1 +1,1 @@
-"""What runs on real machines: the agent, its Celery worker, and the replicas of jobs."""
+"""Processes on real machines: the agent, its Celery worker, hosts, and the replicas of jobs."""

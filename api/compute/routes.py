@@ -1,105 +1,158 @@
-"""Compute Engine's wire: the project with its metadata, which `gcloud compute tpus tpu-vm ssh`
-reads; disks; empty lists; and everything else refused and recorded (discovery document compute
-v1)."""
+"""The routes of Compute Engine, made from the table of methods. What the table has not is an empty
+list, where an empty project has one, or refused by name and recorded."""
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
 from anyio import to_thread
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from podyard.api import deps, unserved
-from podyard.api.compute.disks import error_response
-from podyard.api.compute.disks import router as disks
-from podyard.api.json_body import parse_json
+from podyard.api.compute import (
+    addresses,
+    catalogue,
+    disks,
+    empty,
+    errors,
+    firewalls,
+    groups,
+    instances,
+    networks,
+    operations,
+    projects,
+    routing,
+)
+from podyard.api.compute.call import Change, Handler, read_call, selection_of
+from podyard.api.compute.schema import VERSIONS, ComputeMethod, methods
+from podyard.api.wire import batch, selector
+from podyard.base import log
 from podyard.base.errors import PodyardError
-from podyard.control.compute import compute_projects
 from podyard.http import google
-from podyard.http.texts import check_metadata
+from podyard.http.context import write_async
+
+HANDLERS: Mapping[str, Handler] = {
+    **addresses.HANDLERS,
+    **catalogue.HANDLERS,
+    **disks.HANDLERS,
+    **firewalls.HANDLERS,
+    **networks.HANDLERS,
+    **groups.HANDLERS,
+    **instances.HANDLERS,
+    **operations.HANDLERS,
+    **projects.HANDLERS,
+    **routing.HANDLERS,
+}
+_VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+_MEDIA_TYPE = "application/json; charset=UTF-8"
 
 router = APIRouter()
-router.include_router(disks)
 
 
-class MetadataItem(BaseModel):
-    key: str
-    value: str = ""
+class _PathStep:
+    """A part of a path: a word, an id, or the end may follow."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, _PathStep] = {}
+        self.id: _PathStep | None = None
+        self.methods: dict[str, ComputeMethod] = {}
+
+    def add(self, parts: list[str], method: ComputeMethod) -> None:
+        if not parts:
+            self.methods[method.verb] = method
+            return
+        first, *rest = parts
+        if first.startswith("{"):
+            self.id = self.id or _PathStep()
+            self.id.add(rest, method)
+        else:
+            self.words.setdefault(first, _PathStep()).add(rest, method)
+
+    def find(
+        self, parts: list[str], ids: tuple[str, ...]
+    ) -> tuple[_PathStep, tuple[str, ...]] | None:
+        """The end of a path with the ids on the way; a word goes before an id."""
+        if not parts:
+            return self, ids
+        first, *rest = parts
+        word = self.words.get(first)
+        if word is not None and (end := word.find(rest, ids)) is not None:
+            return end
+        return self.id.find(rest, (*ids, first)) if self.id is not None and first else None
 
 
-class MetadataMessage(BaseModel):
-    """Compute Engine's Metadata; what else a client sends is left aside, as Google does with
-    `kind`."""
+@functools.cache
+def _paths() -> _PathStep:
+    root = _PathStep()
+    for method in methods():
+        root.add(method.path.split("/"), method)
+    return root
 
-    fingerprint: str | None = None
-    items: list[MetadataItem] = []
+
+def method_of(verb: str, path: str) -> tuple[ComputeMethod, Mapping[str, str]] | None:
+    """The method of a path behind the version, with its ids by their names; None: the table has
+    none."""
+    end = _paths().find([unquote(part) for part in path.split("/")], ())
+    method = None if end is None else end[0].methods.get(verb)
+    if end is None or method is None:
+        return None
+    return method, dict(zip(method.placeholders, end[1], strict=True))
 
 
-@router.get("/compute/{version}/projects/{project}")
-def get_project(request: Request, project: str) -> Response:
-    caller = deps.principal(request)
+@router.post("/batch/compute/{version}", include_in_schema=False)
+async def answer_batch(request: Request) -> Response:
+    """gcloud asks several projects for their images in one request."""
     try:
-        found = deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
+        return await batch.answer(request, await request.body(), answer)
     except PodyardError as error:
-        return error_response(error)
-    return JSONResponse(
-        google.project(project, str(found.number), found.metadata, found.fingerprint)
-    )
+        return errors.answer(error)
 
 
-@router.post("/compute/{version}/projects/{project}/setCommonInstanceMetadata")
-async def set_metadata(request: Request, project: str) -> Response:
-    caller, data = deps.principal(request), await request.body()
-
-    def act() -> Response:
-        try:
-            message = deps.parse(MetadataMessage, parse_json(data))
-            items = {item.key: item.value for item in message.items}
-            check_metadata(items)
-            found = deps.write(
-                request,
-                lambda uow: compute_projects.set_metadata(
-                    uow, caller, project, items, message.fingerprint
-                ),
-            )
-        except PodyardError as error:
-            return error_response(error)
-        name = f"{google.METADATA_OPERATION}{found.digest}"
-        return JSONResponse(google.metadata_operation(project, name, caller.email))
-
-    return await to_thread.run_sync(act)
-
-
-@router.get("/compute/{version}/projects/{project}/global/operations/{operation}")
-@router.post("/compute/{version}/projects/{project}/global/operations/{operation}/wait")
-def get_operation(request: Request, project: str, operation: str) -> Response:
-    """Of setting metadata: such an operation has ended before its name is known."""
-    caller = deps.principal(request)
-    if not operation.startswith(google.METADATA_OPERATION):
-        return _empty(request)
+@router.api_route("/compute/{version}/{path:path}", methods=_VERBS, include_in_schema=False)
+async def answer(request: Request) -> Response:
+    # As it was sent: an id may hold an escaped slash.
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    _, _, version, path = raw.partition(b"?")[0].decode("latin-1").split("/", 3)
+    match = method_of(request.method, path) if version in VERSIONS else None
+    if match is None:
+        return await to_thread.run_sync(_without_method, request)
     try:
-        deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
+        return await _answer(request, f"compute/{version}", *match)
     except PodyardError as error:
-        return error_response(error)
-    return JSONResponse(google.metadata_operation(project, operation, caller.email))
+        return errors.answer(error)
 
 
-@router.api_route(
-    "/compute/{path:path}",
-    methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
-    include_in_schema=False,
-)
-def other(request: Request) -> Response:
-    return _empty(request)
+async def _answer(
+    request: Request, via: str, method: ComputeMethod, names: Mapping[str, str]
+) -> Response:
+    call = read_call(request, method, names, await request.body() if method.body else b"")
+    selection = selection_of(call)
+    if method.id in operations.WAITING:
+        shown: Any = await operations.WAITING[method.id](call)
+    elif method.verb == "GET" or method.answer not in ("", "Operation"):
+        shown = await to_thread.run_sync(HANDLERS[method.id], call)
+    else:
+        change = HANDLERS[method.id](call)
+        assert isinstance(change, Change), method.id
+        operation = await write_async(request, change.unit, via=via)
+        if operation is None:
+            return Response(status_code=204)
+        log.note(operation=operation.operation_id)
+        shown = operations.to_api_operation(operation)
+    content = json.dumps(selector.select(shown, selection), ensure_ascii=False)
+    return Response(content, media_type=_MEDIA_TYPE)
 
 
-def _empty(request: Request) -> Response:
+def _without_method(request: Request) -> Response:
     """As an empty project answers; what it has no answer for is refused and recorded."""
     deps.principal(request)
-    zones = tuple(deps.platform(request).fleet.zones)
-    status, body = google.Google(zones).answer(
-        google.COMPUTE_HOST, request.method, request.url.path
-    )
-    if status == 501:
+    shown = empty.answer(request.method, request.url.path)
+    if shown is None:
         return unserved.refuse(request, google.COMPUTE_HOST, request.url.path)
+    status, body = shown
     return JSONResponse(body, status)

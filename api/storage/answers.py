@@ -117,8 +117,8 @@ def check_query(request: Request) -> None:
 
 
 def own_address(request: Request) -> str:
-    """How the client reaches this server, with the credential if that is in the path: links lead
-    back here."""
+    """Return how the client reaches this server, with the credential if that is in the path: links
+    lead back here."""
     host = request.headers.get("host", "")
     scheme = request.headers.get("x-forwarded-proto", "http")
     return f"{scheme}://{host}{request.scope['state'].get('capability_prefix', '')}"

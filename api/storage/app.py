@@ -24,8 +24,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.operation_counts import OperationCounts
 from podyard.control.access import identity
 from podyard.control.storage import sweep
-from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database
+from podyard.db.store.condition import DATABASE_ERRORS
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.http.context import Platform
 from podyard.http.guard import LOOPBACK_HOSTS, Guard
@@ -63,7 +63,7 @@ class StorageApp:
 
     @property
     def state(self) -> State:
-        """What requests find by their application."""
+        """Return what requests find by their application."""
         return self._state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -98,7 +98,7 @@ async def delete(request: Request, name: str) -> Response:
 
 
 async def iam(request: Request, name: str) -> Response:
-    """Who may do what is said by roles in the bucket's project."""
+    """Return who may do what is said by roles in the bucket's project."""
     if request.method != "GET":
         text = (
             "access to buckets is by roles in their projects: use `podyard auth` and "

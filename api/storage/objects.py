@@ -26,7 +26,7 @@ from podyard.api.storage.parts import contents, read
 from podyard.base.contents import Contents, Incoming
 from podyard.base.errors import invalid
 from podyard.control.storage import objects, refusals
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.name_glob import name_matcher
 from podyard.domain.principal import Principal
 from podyard.domain.stored import (
@@ -154,8 +154,7 @@ def _of_version(request: Request, when: Preconditions) -> Preconditions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copying:
-    """What is copied where, and what is said about the copy: nothing, if it is to be like the
-    source."""
+    """One copy, and its messages: nothing, if it is to be like the source."""
 
     source: tuple[str, str]
     target: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Which requests are operations that Cloud Storage charges, and how often each bucket has had them.
+"""Requests that Cloud Storage charges as operations, counted for each bucket.
 
 Classes: cloud.google.com/storage/pricing#operations-by-class. Errors are free, as there.
 """
@@ -14,8 +14,8 @@ from starlette.requests import Request
 from podyard.api.storage.answers import segments
 from podyard.base.operation_counts import OperationCounts
 from podyard.control.storage import operations
-from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database
+from podyard.db.store.condition import DATABASE_ERRORS
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.stored import OperationClass
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class OperationMeter:
 
 
 def json_operation(method: str, parts: Sequence[str], query: Mapping[str, str]) -> Operation | None:
-    """What a call of the JSON API is charged as; None: nothing. An upload in parts is one
+    """Return what a call of the JSON API is charged as; None: nothing. An upload in parts is one
     operation: its beginning. A copy is one of the bucket that it goes to."""
     match parts:
         case ["resumable", *rest]:

@@ -1,4 +1,4 @@
-"""Where what a route works with is: contents, and uploads in parts that are open."""
+"""Paths of resources in routes: contents, and uploads in parts that are open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from podyard.api.storage.operations import OperationMeter
 from podyard.base.contents import Contents, Incoming
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.stored import OBJECT_BYTES_MAX
 from podyard.http import context
 

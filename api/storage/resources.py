@@ -158,8 +158,8 @@ def hash_header(text: str) -> tuple[int | None, str | None]:
 def object_fields(
     body: Mapping[str, Any], before: ObjectFields | None = None, *, clears: bool = False
 ) -> ObjectFields:
-    """What a client says of an object. `before`: what stays where it says nothing. `clears`: a full
-    replacement, in which what is not said goes away."""
+    """Return what a client says of an object. `before`: what stays where it says nothing. `clears`:
+    a full replacement, in which what is not said goes away."""
     fields = ObjectFields() if before is None or clears else before
     changes: dict[str, Any] = {}
     for name, field in _TEXTS.items():
@@ -223,7 +223,7 @@ def bucket_changes(body: Mapping[str, Any], before: Mapping[str, str]) -> dict[s
 
 
 def _is_switched_on(value: object) -> bool:
-    """Whether any of its parts is more than nothing."""
+    """Return whether any of its parts is more than nothing."""
     if isinstance(value, dict):
         return any(_is_switched_on(part) for part in value.values())
     return value not in (None, False, [], "", "0", 0)

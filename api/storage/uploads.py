@@ -1,4 +1,4 @@
-"""How objects are written: at once, with their metadata, or in parts."""
+"""Writes of objects: at once, with their metadata, or in parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Announced:
-    """What a client says of an object before its content comes."""
+    """The fields of an object that a client sends before its content."""
 
     bucket: str
     name: str
@@ -79,7 +79,7 @@ async def insert(request: Request, bucket: str) -> Response:
 
 
 def _of_query(request: Request) -> dict[str, Any]:
-    """What the query and the headers say; the body goes before it."""
+    """Return what the query and the headers say; the body goes before it."""
     found: dict[str, Any] = {}
     if "name" in request.query_params:
         found["name"] = request.query_params["name"]

@@ -17,11 +17,12 @@ from starlette.requests import Request
 from podyard.api import page_tokens
 from podyard.api.json_body import parse_json
 from podyard.api.tpu import filters, reader
-from podyard.api.tpu.schema import Field, Method, messages
+from podyard.api.tpu.schema import Method, messages, vocabulary
+from podyard.api.wire import reader as wire
 from podyard.base.errors import invalid
 from podyard.control.access import identity
 from podyard.control.platform import idempotency, rate_quota
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
 from podyard.domain.operation import Operation
@@ -32,17 +33,6 @@ from podyard.http import context
 T = TypeVar("T")
 
 ANSWERS_MAX = 4096  # of a few KB each; nodes that are polled are far fewer
-
-# Parameters of every Google API, in addition to the fields of a method (`parameters` of a discovery
-# document).
-SHARED_PARAMETERS = frozenset(
-    {
-        "$.xgafv", "$alt", "$prettyPrint", "access_token", "alt", "callback", "fields", "key",
-        "oauth_token",
-        "prettyPrint", "quotaUser", "uploadType", "upload_protocol", "userProject", "$userProject",
-        "$unique",
-    }
-)  # fmt: skip
 
 
 class Answers:
@@ -118,8 +108,8 @@ class Call:
         return found
 
     def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
-        """What `work` finds, and the number of the project. Where faults make it wrong, their
-        strokes are counted."""
+        """Return what `work` finds, and the number of the project. Where faults make it wrong,
+        their strokes are counted."""
         unit = context.write if self.faults else context.read
         return unit(
             self.request, lambda uow: (work(uow), identity.project_row(uow, self.project).number)
@@ -186,8 +176,7 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationChange:
-    """What a method does in one unit of work, and how its result is shown: neither has happened
-    yet."""
+    """The change of a method in one unit of work, and its result: neither has happened yet."""
 
     unit: Callable[[UnitOfWork], Any]
     show: Callable[[Any], dict[str, Any]]
@@ -201,9 +190,8 @@ def page_size(fields: Mapping[str, Any]) -> int:
 
 
 def after(items: Sequence[Mapping[str, Any]], last: str | None, *, by_name: bool) -> int:
-    """Where the page behind the item called `last` begins. What was deleted meanwhile does no harm
-    to a list that is
-    in the order of its names."""
+    """Return where the page behind the item called `last` begins. What was deleted meanwhile does
+    no harm to a list that is in the order of its names."""
     if last is None:
         return 0
     for index, item in enumerate(items):
@@ -244,27 +232,12 @@ def _query(request: Request, method: Method, version: str) -> dict[str, Any]:
         return {}
     known = messages(version)[method.request].by_any_name
     inside = {method.path_field, method.body}
-    problems = reader.Problems()
-    found: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        field: Field | None = known.get(name)
-        if name in SHARED_PARAMETERS:
-            continue
-        if field is None or field.name in inside or method.body == "*":
-            text = (
-                f"Cannot bind query parameter. Field '{name}' could not be found in "
-                "request message."
-            )
-            problems.add(name, f'Invalid JSON payload received. Unknown name "{name}": {text}')
-            continue
-        if field.type == "bool":
-            value = value.lower()  # gcloud says True
-        given: object = [*found.get(field.name, ()), value] if field.repeated else value
-        kept = reader.read_field(version, field, given, problems)
-        if kept is not None:
-            found[field.name] = kept
-    problems.raise_if_any()
-    return found
+    fields = {
+        name: field
+        for name, field in known.items()
+        if method.body != "*" and field.name not in inside
+    }
+    return wire.read_query(vocabulary(version), fields, request.query_params.multi_items())
 
 
 def _body(method: Method, version: str, data: object) -> dict[str, Any]:

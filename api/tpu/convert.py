@@ -55,8 +55,8 @@ def is_v1(version: str) -> bool:
 
 
 def from_api_node(version: str, message: Mapping[str, Any], type_named: TypeNamed) -> NodeSpec:
-    """What a client asks for; `message` in the reader's canonical form. `type_named` finds the type
-    of a name, and refuses a name in the words of the zone."""
+    """Return what a client asks for; `message` in the reader's canonical form. `type_named` finds
+    the type of a name, and refuses a name in the words of the zone."""
     kind = _kind(message, type_named)
     software = "tensorflowVersion" if is_v1(version) else "runtimeVersion"
     if software not in message:
@@ -90,19 +90,20 @@ def from_api_mask(text: str) -> list[str]:
 
 
 def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    """What an update sets: values by path, None for what is cleared. Masked and absent is cleared;
-    no mask means the fields that are set, and `*` every field that can be updated (AIP-134)."""
+    """Return what an update sets: values by path, None for what is cleared. Masked and absent is
+    cleared; `*` means every field that can be updated (AIP-134). The mask is required, as
+    google/cloud/tpu/v2/cloud_tpu.proto says."""
+    if not paths:
+        raise invalid(
+            "updateMask is required: name the fields to update, such as labels or metadata",
+            "updateMask",
+        )
     if "*" in paths:
         if len(paths) > 1:
             raise invalid(
                 "updateMask: * means all fields and cannot be combined with others", "updateMask"
             )
         paths = [name for name in PATCHABLE if name in messages(version)["Node"].fields]
-    paths = paths or [name for name in PATCHABLE if name in message]
-    if not paths:
-        raise invalid(
-            "updateMask is empty and the body sets no field that can be updated", "updateMask"
-        )
     check_texts(message)
     changes: dict[str, Any] = {}
     for path in paths:
@@ -118,15 +119,13 @@ def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -
     return changes
 
 
-def check_unchanged(version: str, message: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
-    """Refuses an update without a mask that sets a field which cannot be updated to another value
-    than `shown` has (AIP-203, immutable fields). The same value is left aside: clients send whole
-    nodes back."""
-    now = reader.read(version, "Node", shown)
-    for name, value in message.items():
-        if name not in PATCHABLE and value != now.get(name):
-            can = ", ".join(PATCHABLE)
-            raise invalid(f"{name} cannot be updated: only {can} can", name)
+def kind_message(spec: NodeSpec) -> dict[str, Any]:
+    """The type in both forms; v1 leaves out the second one, which it has not."""
+    generation = kind_of(spec.accelerator_type, spec.topology).generation
+    return {
+        "acceleratorType": spec.accelerator_type,
+        "acceleratorConfig": {"type": generation.wire_type, "topology": spec.topology},
+    }
 
 
 def to_api_node(
@@ -135,13 +134,12 @@ def to_api_node(
     """The node as JSON of this version. Inside an operation it has no `health`, as Google's has
     none, and only fields that the released client library knows, since that library refuses others
     there."""
-    kind = kind_of(node.spec.accelerator_type, node.spec.topology)
     extras = dict(node.spec.extras)
     networks = extras.pop("networkConfigs", None) or [extras.pop("networkConfig", None) or {}]
     shown: dict[str, Any] = {
         "name": node.name,
         "description": node.spec.description,
-        "acceleratorType": node.spec.accelerator_type,
+        **kind_message(node.spec),
         "state": node.state if node.state != "GONE" else "DELETING",
         "cidrBlock": node.spec.cidr_block or CIDR_BLOCK,
         "createTime": node.created.rfc3339(),
@@ -164,10 +162,6 @@ def to_api_node(
         shown |= _only_v1(node, project_number)
     else:
         shown |= {
-            "acceleratorConfig": {
-                "type": kind.generation.wire_type,
-                "topology": node.spec.topology,
-            },
             "runtimeVersion": node.spec.runtime_version,
             "serviceAccount": _service_account(node, project_number),
             "shieldedInstanceConfig": extras.get("shieldedInstanceConfig", {}),
@@ -203,9 +197,9 @@ def to_api_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] |
 
 
 def _scheduling(version: str, node: Node) -> dict[str, Any]:
-    """How the node is bought, whether it said so itself or its queued resource did. `shape` leaves
-    out what a version lacks. v1 has no `spot`: such a node is preemptible there, as spot VMs are in
-    Compute Engine's API (from memory, unverified)."""
+    """Return how the node is bought, whether it said so itself or its queued resource did. `shape`
+    leaves out what a version lacks. v1 has no `spot`: such a node is preemptible there, as spot VMs
+    are in Compute Engine's API (from memory, unverified)."""
     usage = node.spec.usage_class
     shown: dict[str, Any] = {}
     if usage is UsageClass.SPOT and is_v1(version):
@@ -225,7 +219,7 @@ def _scheduling(version: str, node: Node) -> dict[str, Any]:
 
 
 def usage_class(scheduling: Mapping[str, Any]) -> UsageClass:
-    """How a node is bought; what contradicts itself is refused."""
+    """Return how a node is bought; what contradicts itself is refused."""
     chosen = [name for name in ("preemptible", "reserved", "spot") if scheduling.get(name)]
     if len(chosen) > 1:
         raise invalid(
@@ -258,8 +252,11 @@ def moment(text: str | None) -> PlatformTime | None:
 
 
 def _service_account(node: Node, project_number: int) -> dict[str, Any]:
-    usual = {"email": default_service_account(project_number), "scope": list(DEFAULT_SCOPES)}
-    return {**usual, **node.spec.extras.get("serviceAccount", {})}
+    account = node.spec.service_account
+    return {
+        "email": account.email or default_service_account(project_number),
+        "scope": list(account.scopes or DEFAULT_SCOPES),
+    }
 
 
 def _kind(message: Mapping[str, Any], type_named: TypeNamed) -> AcceleratorType:

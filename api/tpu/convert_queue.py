@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podyard.api.tpu import convert, reader
+from podyard.api.wire.reader import duration_nanos
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code, invalid
 from podyard.domain.node import UpcomingMaintenance, UsageClass
@@ -44,9 +45,8 @@ def from_api_queued_resource(
     queued_resource_id: str,
     type_named: convert.TypeNamed,
 ) -> QueuedResourceSpec:
-    """What a client asks for; `message` in the reader's canonical form. A request of one node that
-    names it not gets
-    the queued resource's id."""
+    """Return what a client asks for; `message` in the reader's canonical form. A request of one
+    node that names it not gets the queued resource's id."""
     specs = message.get("tpu", {}).get("nodeSpec", [])
     if not specs:
         raise invalid("tpu.nodeSpec must name at least one node", "tpu.nodeSpec")
@@ -101,7 +101,9 @@ def to_api_queued_resource(
         "createTime": found.created.rfc3339(),
         "state": state,
     }
-    return reader.shape(version, "QueuedResource", _across(version, shown), proto=in_operation)
+    return reader.shape(
+        version, "QueuedResource", _across(version, found.spec, shown), proto=in_operation
+    )
 
 
 def to_api_reservation(use: ReservationUse) -> dict[str, Any]:
@@ -180,8 +182,8 @@ def _nodes(  # noqa: PLR0913
 
 
 def _usage_class(message: Mapping[str, Any]) -> UsageClass | None:
-    """How the nodes are bought; None: as they say themselves. A tier without content ("spot": {})
-    counts."""
+    """Return how the nodes are bought; None: as they say themselves. A tier without content
+    ("spot": {}) counts."""
     found: list[tuple[str, UsageClass]] = []
     if "spot" in message:
         found.append(("spot", UsageClass.SPOT))
@@ -230,7 +232,7 @@ def _seconds(text: str | None, field: str) -> float | None:
     """The seconds of a duration, which must be positive."""
     if text is None:
         return None
-    seconds = reader.duration_nanos(text) / NANOS_PER_SECOND
+    seconds = duration_nanos(text) / NANOS_PER_SECOND
     if not 0 < seconds <= DURATION_SECONDS_MAX:
         raise invalid(
             f"{field} is {text}: it must be positive, and at most {DURATION_SECONDS_MAX:.0f}s",
@@ -254,14 +256,16 @@ def _with_run_limit(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> Que
     )
 
 
-def _across(version: str, shown: dict[str, Any]) -> dict[str, Any]:
+def _across(version: str, spec_record: QueuedResourceSpec, shown: dict[str, Any]) -> dict[str, Any]:
     """v2 says multisliceParams where v2alpha1 says multiNodeParams: each version shows its own
-    word."""
+    word. Nodes show type and topology in both forms, whichever was sent."""
     mine, other = ("multisliceParams", "multiNodeParams")
     if version == "v2alpha1":
         mine, other = other, mine
-    specs = [
-        {mine if name == other else name: value for name, value in spec.items()}
-        for spec in shown.get("tpu", {}).get("nodeSpec", [])
-    ]
+    specs, first = [], 0
+    for spec in shown.get("tpu", {}).get("nodeSpec", []):
+        renamed = {mine if name == other else name: value for name, value in spec.items()}
+        kind = convert.kind_message(spec_record.nodes[first].spec)
+        specs.append({**renamed, "node": {**renamed.get("node", {}), **kind}})
+        first += int(renamed.get(mine, {}).get("nodeCount", 1))
     return {**shown, "tpu": {"nodeSpec": specs}}

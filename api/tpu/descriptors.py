@@ -27,13 +27,12 @@ from google.type import interval_pb2
 
 from podyard.api.tpu.schema import (
     PROTO_VERSIONS,
-    Field,
-    MessageSchema,
     Method,
     enums,
     messages,
     methods_of,
 )
+from podyard.api.wire.vocabulary import Field, MessageSchema
 
 _FILES = (
     duration_pb2, empty_pb2, field_mask_pb2, timestamp_pb2, status_pb2, error_details_pb2,

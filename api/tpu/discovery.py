@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -18,13 +18,13 @@ from starlette.routing import BaseRoute, Route
 
 from podyard.api.tpu.schema import (
     VERSIONS,
-    Field,
-    MessageSchema,
     Method,
-    enums,
     messages,
     methods_of,
+    vocabulary,
 )
+from podyard.api.wire import discovery as wire
+from podyard.api.wire.vocabulary import MessageSchema
 from podyard.base.errors import not_found
 
 DEFAULT_VERSION = (
@@ -33,30 +33,6 @@ DEFAULT_VERSION = (
     "v2"
 )
 REVISION = "20261001"  # of Google's documents that the tables are from
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_ROOT = "@root@"
-_FORMATS: Mapping[str, Mapping[str, str]] = {
-    "string": {"type": "string"},
-    "bool": {"type": "boolean"},
-    "int32": {"type": "integer", "format": "int32"},
-    "int64": {"type": "string", "format": "int64"},
-    "timestamp": {"type": "string", "format": "google-datetime"},
-    "duration": {"type": "string", "format": "google-duration"},
-    "fieldmask": {"type": "string", "format": "google-fieldmask"},
-}
-_PARAMETERS: Mapping[str, tuple[str, str]] = {
-    "$.xgafv": ("string", "Format of errors."),
-    "access_token": ("string", "Token of the caller, where no header can be sent."),
-    "alt": ("string", "Format of answers: json."),
-    "callback": ("string", "Taken and left aside."),
-    "fields": ("string", "Taken and left aside."),
-    "key": ("string", "API key of the caller."),
-    "oauth_token": ("string", "Token of the caller, where no header can be sent."),
-    "prettyPrint": ("boolean", "Taken and left aside."),
-    "quotaUser": ("string", "Taken and left aside."),
-    "uploadType": ("string", "Taken and left aside."),
-    "upload_protocol": ("string", "Taken and left aside."),
-}
 
 
 def routes() -> list[BaseRoute]:
@@ -79,52 +55,26 @@ async def _by_path(request: Request) -> Response:
 def _answer(request: Request, version: str) -> Response:
     if version not in VERSIONS:
         raise not_found(f"discovery document of version {version}")
-    # In a document that was rendered once, only the root is to be put in; it has nothing that JSON
-    # would escape.
-    root = (
-        f"{request.url.scheme}://"
-        f"{request.url.netloc}{request.scope['state'].get('capability_prefix', '')}/"
-    )
-    text = _document_text(version).replace(_ROOT, json.dumps(root)[1:-1])
-    return Response(text, media_type="application/json; charset=UTF-8")
+    return wire.answer(request, partial(_document_text, version))
 
 
 @functools.cache
 def _document_text(version: str) -> str:
-    return json.dumps(document(version, _ROOT), ensure_ascii=False)
+    return json.dumps(document(version, wire.ROOT), ensure_ascii=False)
 
 
 def document(version: str, root: str) -> dict[str, Any]:
     """The document of a version; `root` is our URL with a slash at its end."""
     return {
-        "kind": "discovery#restDescription",
-        "discoveryVersion": "v1",
-        "id": f"tpu:{version}",
-        "name": "tpu",
-        "version": version,
-        "version_module": True,
+        **wire.head("tpu", version, root),
         "revision": REVISION,
         "title": "Cloud TPU API",
         "description": "TPU nodes and queued resources, as Podyard serves them.",
-        "ownerDomain": "google.com",
-        "ownerName": "Google",
         "canonicalName": "TPU",
-        "protocol": "rest",
-        "rootUrl": root,
         "baseUrl": root,
         "basePath": "",
         "servicePath": "",
         "batchPath": "batch",
-        "fullyEncodeReservedExpansion": True,
-        "auth": {
-            "oauth2": {
-                "scopes": {SCOPE: {"description": "Everything that the caller's roles allow."}}
-            }
-        },
-        "parameters": {
-            name: {"location": "query", "type": kind, "description": text}
-            for name, (kind, text) in _PARAMETERS.items()
-        },
         "schemas": {
             name: _schema(version, message)
             for name, message in sorted(_rest_messages(version).items())
@@ -158,41 +108,11 @@ def _schema(version: str, message: MessageSchema) -> dict[str, Any]:
         "type": "object",
         "description": message.text,
         "properties": {
-            field.name: _property(version, field)
+            field.name: wire.property_of(vocabulary(version), field)
             for field in message.fields.values()
             if not field.hidden and field.name not in in_path
         },
     }
-
-
-def _property(version: str, field: Field) -> dict[str, Any]:
-    kind: dict[str, Any]
-    if field.type in messages(version):
-        kind = {"$ref": messages(version)[field.type].short}
-    elif field.type in enums(version):
-        names = list(enums(version)[field.type])
-        kind = {
-            "type": "string",
-            "enum": names,
-            "enumDescriptions": [_words(name) for name in names],
-        }
-    elif field.type == "map":
-        kind = {"type": "object", "additionalProperties": {"type": "string"}}
-    elif field.type == "any":
-        anything = {"type": "any", "description": "Fields of the message that @type names."}
-        kind = {"type": "object", "additionalProperties": anything}
-    else:
-        kind = dict(_FORMATS[field.type])
-    if field.repeated:
-        kind = {"type": "array", "items": kind}
-    kind["description"] = field.text
-    if field.output_only:
-        kind["readOnly"] = True
-    return kind
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ").capitalize() + "."
 
 
 def _resources(version: str) -> dict[str, Any]:
@@ -238,7 +158,7 @@ def _method(version: str, method: Method) -> dict[str, Any]:
         "parameterOrder": [path],
         "parameters": parameters,
         "response": {"$ref": method.response},
-        "scopes": [SCOPE],
+        "scopes": [wire.SCOPE],
     }
     if method.body == "*" and method.rpc != "CancelOperation":
         found["request"] = {"$ref": request.short}
@@ -247,13 +167,5 @@ def _method(version: str, method: Method) -> dict[str, Any]:
     if method.body != "*":
         for field in request.fields.values():
             if field.name not in (path, "name", "parent", method.body) and not field.hidden:
-                given = _property(version, field)
-                repeated = {"repeated": True} if given.get("type") == "array" else {}
-                kind = given.get("items", given)
-                parameters[field.name] = {
-                    **kind,
-                    "description": field.text,
-                    "location": "query",
-                    **repeated,
-                }
+                parameters[field.name] = wire.query_parameter(vocabulary(version), field)
     return found

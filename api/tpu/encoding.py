@@ -20,7 +20,9 @@ from podyard.http.guard import BODY_BYTES_MAX
 GZIP_BYTES_MIN = 1024  # below, an answer fits in one packet either way
 # a list of 500 nodes in some milliseconds; higher levels take longer for a few per cent
 GZIP_LEVEL = 5
-_PREFIXES = ("/v1/", "/v1alpha1/", "/v2/", "/v2alpha1/", "/discovery/", "/$discovery/")
+_PREFIXES = (
+    "/v1/", "/v1alpha1/", "/v2/", "/v2alpha1/", "/compute/", "/discovery/", "/$discovery/",
+)  # fmt: skip
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say that a gzip header comes first
 
 

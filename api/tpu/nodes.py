@@ -8,14 +8,15 @@ from typing import Any
 from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, OperationChange
 from podyard.api.tpu.operations import begin
+from podyard.api.tpu.pages import page
+from podyard.api.wire.row_lists import RowList
 from podyard.base.errors import invalid
-from podyard.control.access import identity
 from podyard.control.checks import faults
-from podyard.control.compute import hosts, maintenance, nodes
-from podyard.db import documents
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.compute import hosts, maintenance, node_checks, node_list, nodes
+from podyard.db.store import documents
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.lists.pages import RowMark, RowQuery
 from podyard.domain.node import Node, node_name
-from podyard.domain.operation import Operation
 from podyard.http import context
 
 
@@ -24,7 +25,7 @@ def _create(call: Call) -> OperationChange:
     node_id = call.fields.get("nodeId", "")
     if not node_id:
         raise invalid("nodeId is required", "nodeId")
-    nodes.zone_of(call.fleet, zone)
+    node_checks.zone_of(call.fleet, zone)
     spec = convert.from_api_node(call.version, call.body, call.type_named)
     return begin(
         call,
@@ -58,17 +59,19 @@ def get_at_once(call: Call) -> bytes | None:
 
 
 def _list(call: Call) -> dict[str, Any]:
-    def work(uow: UnitOfWork) -> list[Node]:
-        listed = nodes.list_nodes(uow, call.fleet, call.principal, call.project, call.zone)
+    def rows(uow: UnitOfWork, query: RowQuery) -> list[Node]:
+        listed = node_list.api_page(uow, call.fleet, call.principal, call.project, call.zone, query)
         return [faults.see_node(uow, call.faults, call.method.id, node) for node in listed]
 
-    found, number = call.read(work)
-    page = call.page("nodes", [{"name": node.name} for node in found])
-    by_name = {node.name: node for node in found}
-    page["nodes"] = [
-        convert.to_api_node(call.version, by_name[item["name"]], number) for item in page["nodes"]
-    ]
-    return page
+    return page(
+        call,
+        "nodes",
+        lambda number: RowList(
+            rows,
+            lambda node, _order: RowMark(node.name, node.node_key),
+            lambda node: convert.to_api_node(call.version, node, number),
+        ),
+    )
 
 
 def _patch(call: Call) -> OperationChange:
@@ -76,16 +79,9 @@ def _patch(call: Call) -> OperationChange:
     mask = convert.from_api_mask(call.fields.get("updateMask", ""))
     changes = convert.from_api_patch(call.version, call.body, mask)
 
-    def work(uow: UnitOfWork) -> Operation:
-        if not mask:
-            node = nodes.get(uow, call.principal, project, zone, call.id)
-            number = identity.project_row(uow, project).number
-            convert.check_unchanged(
-                call.version, call.body, convert.to_api_node(call.version, node, number)
-            )
-        return nodes.patch(uow, call.principal, project, zone, call.id, changes)
-
-    return begin(call, work)
+    return begin(
+        call, lambda uow: nodes.patch(uow, call.principal, project, zone, call.id, changes)
+    )
 
 
 def _delete(call: Call) -> OperationChange:

@@ -8,12 +8,15 @@ from typing import Any
 
 from podyard.api.tpu import convert, convert_queue
 from podyard.api.tpu.call import Call, OperationChange
+from podyard.api.tpu.pages import page
+from podyard.api.wire.row_lists import RowList
 from podyard.base import error_details
-from podyard.control.compute import nodes
+from podyard.control.compute import node_checks
 from podyard.control.platform import operations
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.lists.pages import Order, RowQuery, time_mark
 from podyard.domain.operation import Operation
 
 _EMPTY = {"@type": "type.googleapis.com/google.protobuf.Empty"}
@@ -53,9 +56,8 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
 
 
 def _response(version: str, operation: Operation, project_number: int) -> dict[str, Any]:
-    """What a method's operation holds at its end: google-cloud-tpu's methods name the type, and
-    refuse others. A
-    deleted node is Empty from v2 on, a deleted queued resource in v2 only."""
+    """Return what a method's operation holds at its end: google-cloud-tpu's methods name the type,
+    and refuse others. A deleted node is Empty from v2 on, a deleted queued resource in v2 only."""
     frozen = operation.response
     deleted = operation.verb == "delete"
     prefix = f"type.googleapis.com/google.cloud.tpu.{version}"
@@ -89,20 +91,22 @@ def begin(call: Call, work: Callable[[UnitOfWork], Operation]) -> OperationChang
 
 def _list(call: Call) -> dict[str, Any]:
     if call.zone is not None:
-        nodes.zone_of(call.fleet, call.zone)
-    found, number = call.read(
-        lambda uow: operations.list_operations(uow, call.principal, call.project, call.zone)
+        node_checks.zone_of(call.fleet, call.zone)
+
+    def rows(uow: UnitOfWork, query: RowQuery) -> list[Operation]:
+        return operations.page(uow, query, call.principal, call.project, call.zone)
+
+    return page(
+        call,
+        "operations",
+        lambda number: RowList(
+            rows,
+            lambda operation, _order: time_mark(operation.created, operation.operation_id),
+            lambda operation: _operation_answer(call, operation, number),
+            fields={"metadata.verb": "type", "metadata.target": "target"},
+            default=Order.NEWEST,
+        ),
     )
-    if call.fields.get("filter"):
-        shown = [_operation_answer(call, operation, number) for operation in found]
-        return call.page("operations", shown, by_name=False)
-    # The names are enough to find the page: what is not on it need not be rendered.
-    page = call.page("operations", [{"name": operation.name} for operation in found], by_name=False)
-    by_name = {operation.name: operation for operation in found}
-    page["operations"] = [
-        _operation_answer(call, by_name[item["name"]], number) for item in page["operations"]
-    ]
-    return page
 
 
 def _get(call: Call) -> dict[str, Any]:

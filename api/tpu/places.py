@@ -8,7 +8,7 @@ from typing import Any
 from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call
 from podyard.base.errors import not_found
-from podyard.control.compute import nodes
+from podyard.control.compute import node_checks
 from podyard.hardware import accelerator_types, runtime_versions
 
 
@@ -21,7 +21,7 @@ def _list_locations(call: Call) -> dict[str, Any]:
 def _get_location(call: Call) -> dict[str, Any]:
     project, zone = call.place
     call.read(lambda _uow: None)
-    return _location(project, nodes.zone_of(call.fleet, zone).name)
+    return _location(project, node_checks.zone_of(call.fleet, zone).name)
 
 
 def _location(project: str, zone: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def _service_identity(call: Call) -> dict[str, Any]:
     """The account that Google's TPU service has in a project (format: gcloud's documents of service
     agents)."""
     _, zone = call.place
-    nodes.zone_of(call.fleet, zone)
+    node_checks.zone_of(call.fleet, zone)
     _, number = call.read(lambda _uow: None)
     return {"identity": {"email": f"service-{number}@cloud-tpu.iam.gserviceaccount.com"}}
 
@@ -42,7 +42,7 @@ def _accelerator_types(call: Call, zone: str) -> list[dict[str, Any]]:
     for kind in call.fleet.offered_types(zone):
         item: dict[str, Any] = {"name": kind.name, "type": kind.name}
         if not convert.is_v1(call.version):
-            offer = nodes.zone_of(call.fleet, zone).offers[kind.generation.name]
+            offer = node_checks.zone_of(call.fleet, zone).offers[kind.generation.name]
             item["acceleratorConfigs"] = [
                 {"type": kind.generation.wire_type, "topology": shape.topology.text}
                 for shape in accelerator_types.shapes_of(kind)
@@ -53,7 +53,7 @@ def _accelerator_types(call: Call, zone: str) -> list[dict[str, Any]]:
 
 
 def _runtime_versions(call: Call, zone: str) -> list[dict[str, Any]]:
-    offers = nodes.zone_of(call.fleet, zone).offers
+    offers = node_checks.zone_of(call.fleet, zone).offers
     found = {
         version.version
         for offer in offers.values()
@@ -72,13 +72,13 @@ Find = Callable[[Call, str], list[dict[str, Any]]]
 
 
 def _list_offers(call: Call, find: Find) -> list[dict[str, Any]]:
-    """What `find` finds in the zone of the path, or (`locations/-`) in each zone, with full
+    """Return what `find` finds in the zone of the path, or (`locations/-`) in each zone, with full
     names."""
     call.read(lambda _uow: None)  # a project that is not there is refused
     zones = (
         sorted(call.fleet.zones)
         if call.zone is None
-        else [nodes.zone_of(call.fleet, call.zone).name]
+        else [node_checks.zone_of(call.fleet, call.zone).name]
     )
     collection = call.method.id.partition(".")[0]
     return [

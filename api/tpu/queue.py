@@ -8,11 +8,20 @@ from typing import Any
 from podyard.api.tpu import convert_queue
 from podyard.api.tpu.call import Call, OperationChange
 from podyard.api.tpu.operations import begin
+from podyard.api.tpu.pages import page
+from podyard.api.wire.row_lists import RowList
 from podyard.base.errors import invalid
 from podyard.control.checks import faults
-from podyard.control.compute import maintenance, nodes, queued_resources, reservations
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.queued_resource import QueuedResource
+from podyard.control.compute import (
+    maintenance,
+    node_checks,
+    queue_lists,
+    queued_resources,
+    reservations,
+)
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.lists.pages import RowMark, RowQuery
+from podyard.domain.queued_resource import KEEP_REFUSED_HEADER, QueuedResource
 
 
 def _create(call: Call) -> OperationChange:
@@ -20,15 +29,15 @@ def _create(call: Call) -> OperationChange:
     queued_id = call.fields.get("queuedResourceId", "")
     if not queued_id:
         raise invalid("queuedResourceId is required", "queuedResourceId")
-    nodes.zone_of(call.fleet, zone)
+    node_checks.zone_of(call.fleet, zone)
     spec = convert_queue.from_api_queued_resource(
         call.version, call.body, project, zone, queued_id, call.type_named
     )
+    keeps = call.request.headers.get(KEEP_REFUSED_HEADER, "") == "true"
+    make = queued_resources.create_or_keep_refused if keeps else queued_resources.create
     return begin(
         call,
-        lambda uow: queued_resources.create(
-            uow, call.fleet, call.principal, project, zone, queued_id, spec
-        ),
+        lambda uow: make(uow, call.fleet, call.principal, project, zone, queued_id, spec),
     )
 
 
@@ -43,18 +52,23 @@ def _get(call: Call) -> dict[str, Any]:
 
 
 def _list(call: Call) -> dict[str, Any]:
-    def work(uow: UnitOfWork) -> list[QueuedResource]:
-        found = queued_resources.list_queued_resources(
-            uow, call.fleet, call.principal, call.project, call.zone
+    def rows(uow: UnitOfWork, query: RowQuery) -> list[QueuedResource]:
+        listed = queue_lists.api_page(
+            uow, call.fleet, call.principal, call.project, call.zone, query
         )
         return [
-            faults.see_queued_resource(uow, call.faults, call.method.id, queued) for queued in found
+            faults.see_queued_resource(uow, call.faults, call.method.id, queued)
+            for queued in listed
         ]
 
-    found, _ = call.read(work)
-    return call.page(
+    return page(
+        call,
         "queuedResources",
-        [convert_queue.to_api_queued_resource(call.version, queued) for queued in found],
+        lambda _number: RowList(
+            rows,
+            lambda queued, _order: RowMark(queued.name, queued.queued_resource_key),
+            lambda queued: convert_queue.to_api_queued_resource(call.version, queued),
+        ),
     )
 
 

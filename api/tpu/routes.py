@@ -70,8 +70,8 @@ class _Version:
 
 
 def _parts(path: str) -> tuple[tuple[int, str, str], dict[str, str]]:
-    """What tells methods apart: how many parts the path has, its collection, and the verb behind
-    the colon; and the ids that it holds. Behind the version come
+    """Return what tells methods apart: how many parts the path has, its collection, and the verb
+    behind the colon; and the ids that it holds. Behind the version come
     `projects/P/locations/Z/COLLECTION/ID`."""
     parts = path.split("/")[2:]
     last, _, custom = parts[-1].partition(":")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from podyard.api.tpu import methods as method_tables
 from podyard.api.tpu import tables
+from podyard.api.wire.vocabulary import Field, MessageSchema, Vocabulary
 from podyard.hardware.generations import BY_WIRE_TYPE
 
 VERSIONS = ("v1", "v1alpha1", "v2", "v2alpha1")
@@ -23,47 +24,6 @@ _SETS: Mapping[str, tuple[str, ...]] = {
     "alpha": ("v2alpha1",),
     "alphas": ("v1alpha1", "v2alpha1"),
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a message in one version. `number` None: not in protobuf. `hidden`: taken, but
-    neither documented nor answered in this version."""
-
-    name: str
-    type: str
-    repeated: bool
-    number: int | None
-    output_only: bool
-    left_aside: bool
-    hidden: bool
-    optional: bool
-    one_of: str
-    text: str
-
-    @property
-    def snake(self) -> str:
-        return to_snake(self.name)
-
-
-@dataclasses.dataclass(frozen=True)
-class MessageSchema:
-    """A message in one version; `name` is the full one (QueuedResource.Tpu), `fields` in the order
-    of the table."""
-
-    name: str
-    text: str
-    fields: Mapping[str, Field]
-
-    @property
-    def short(self) -> str:
-        return self.name.rsplit(".", 1)[-1]
-
-    @functools.cached_property
-    def by_any_name(self) -> Mapping[str, Field]:
-        """Fields by both of JSON's spellings."""
-        both = {field.snake: field for field in self.fields.values()}
-        return {**both, **self.fields}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,10 +69,6 @@ class Method:
         member = f"/{self.collection}/{{id}}" if self.collection else ""
         zone = "/locations/{zone}" if "=L" in self.path else ""
         return f"projects/{{project}}{zone}{member}{self.path[self.path.index('}') + 1 :]}"
-
-
-def to_snake(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: "_" + found[1].lower(), name)
 
 
 @functools.cache
@@ -167,6 +123,11 @@ def enums(version: str) -> Mapping[str, Mapping[str, int]]:
         if numbers:
             found[name] = numbers
     return found
+
+
+@functools.cache
+def vocabulary(version: str) -> Vocabulary:
+    return Vocabulary(f"google.cloud.tpu.{version}", messages(version), enums(version))
 
 
 @functools.cache

@@ -66,13 +66,13 @@ class Recorded:
 
     @property
     def is_limit(self) -> bool:
-        """Whether it is recorded because it needs about as much memory as there is."""
+        """Return whether it is recorded because it needs about as much memory as there is."""
         return self.program.startswith("limit-")
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one convolution, or one of its gradients: these have figures of their
-        own."""
+        """Return whether it is one convolution, or one of its gradients: these have figures of
+        their own."""
         return self.program.startswith("single-")
 
     @property

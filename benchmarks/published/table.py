@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from benchmarks.published.rows import PublishedRow, TrainerCount, read_trace
-from podyard.cli.tables import table
+from podyard.cli.kit.tables import table
 from podyard.hardware.accelerator_types import parse
 from podyard.programs.estimator import ModuleEstimate, estimate
 

@@ -39,8 +39,8 @@ def downgrade() -> None:
 
 
 def _name_creators() -> None:
-    """Who wrote the first line of its history; of a node that was made for a queued resource or a
-    job, of that."""
+    """Name the writer of the first line of its history; of a node that was made for a queued
+    resource or a job, of that."""
     for table, key in (
         ("nodes", "coalesce(queued_resource_key, job_key, node_key)"),
         ("jobs", "job_key"),

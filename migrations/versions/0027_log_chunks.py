@@ -37,7 +37,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """What is in files stays there, and is shown no more."""
+    """Leave what is in files there; it is shown no more."""
     op.create_table(
         "job_logs",
         sa.Column(

@@ -1,1 +1,1 @@
-"""What every layer may use: clocks, chance, ids, money, intervals, errors, log."""
+"""The bottom layer, for all others: clocks, chance, ids, money, intervals, errors, log."""

@@ -1,4 +1,4 @@
-"""What an agent of another machine knows of its platform: one file in its data folder, readable by
+"""An agent's knowledge of its platform on another machine: one file in its data folder, readable by
 its owner only."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _BROKEN = (
 
 
 class ArchiveError(ValueError):
-    """What is wrong with an archive, and what to do."""
+    """A faulty archive, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ def _unpack(raw: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 
 class _Limited:
-    """What a compressed file gives, up to what an archive may have: headers may claim any
+    """The content of a compressed file, up to what an archive may have: headers may claim any
     length."""
 
     def __init__(self, source: IO[bytes], packed: int) -> None:

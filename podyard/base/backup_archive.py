@@ -70,6 +70,12 @@ class ArchiveWriter:
         self.add_text(MANIFEST, text)
         self._tar.close()
 
+    def close(self) -> None:
+        """Let go of an archive, finished or not: otherwise a failure is followed by tarfile's own
+        complaint about the closed file."""
+        with contextlib.suppress(OSError):
+            self._tar.close()
+
 
 class _Hashed(io.RawIOBase):
     """A file that is hashed while it is read. Where it has become shorter, zeros follow: it is in
@@ -153,7 +159,7 @@ def extract(path: Path, folder: Path) -> dict[str, str]:
 
 
 def is_inside(name: str) -> bool:
-    """Whether the name of an archive's file stays below the folder that it is written to."""
+    """Return whether the name of an archive's file stays below the folder that it is written to."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
 
@@ -172,6 +178,6 @@ def _write(source: IO[bytes], target: Path) -> ArchivedFile:
 
 
 def remove_folder(folder: Path) -> None:
-    """What a killed process left."""
+    """Remove what a killed process left."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)

@@ -1,5 +1,5 @@
-"""Whether this machine can give hosts boxes, and what users are told where it cannot. Light:
-`podyard up` asks, too."""
+"""A check that this machine can give hosts boxes, and the sentence for users where it cannot.
+Light: `podyard up` asks, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 
 BOXES_AUTO, BOXES_ON, BOXES_OFF = "auto", "on", "off"  # PODYARD_BOXES; auto: where the machine can
 TOOLS = ("ip", "nsenter", "setsid", "setpriv", "unshare", "prlimit")  # of iproute2 and util-linux
-_MACHINES = ("x86_64", "aarch64")  # whose system calls box_init.py knows by number
+_MACHINES = ("x86_64", "aarch64")  # whose system calls box/init.py knows by number
 _KERNEL_MIN = (5, 19)  # overlays over mounts whose owners are translated
 # Of `unshare`: where an ordinary user is root. What is unmounted on the machine is unmounted there,
 # too.
@@ -31,7 +31,8 @@ def tool(name: str) -> str | None:
 
 
 def why_not(mode: str) -> str:
-    """What keeps hosts of this machine out of boxes, as far as a look shows; empty: nothing."""
+    """Return what keeps hosts of this machine out of boxes, as far as a look shows; empty:
+    nothing."""
     if mode == BOXES_OFF:
         return "PODYARD_BOXES is off"
     if sys.platform != "linux":
@@ -68,7 +69,7 @@ def _why_no_namespaces() -> str:
 
 
 def sentence(why: str) -> str:
-    """What `podyard up`, the console and reports of hosts say."""
+    """Return what `podyard up`, the console and reports of hosts say."""
     if not why:
         return BOXED if os.geteuid() == 0 else BOXED_WITHOUT_ROOT
     shared = f"{', '.join(SHARED[:-1])}, {SHARED[-1]}"

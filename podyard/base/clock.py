@@ -224,8 +224,8 @@ class PlatformClock:
         )
 
     def goal(self, real: RealTime) -> PlatformTime:
-        """Where a virtual clock belongs at `real`: at its target if it has one, else as far as its
-        rate takes it."""
+        """Return where a virtual clock belongs at `real`: at its target if it has one, else as far
+        as its rate takes it."""
         if self.target is not None:
             return self.target
         elapsed = max(0, real.nanos_since(self.anchor_real)) if self.running else 0
@@ -255,8 +255,8 @@ class PlatformClock:
         return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real)
 
     def lag_seconds(self, real: RealTime) -> float | None:
-        """How far a local clock is behind UTC: what it stood still for, since it was made. None for
-        the other modes, which are UTC or are set."""
+        """Return how far a local clock is behind UTC: what it stood still for, since it was made.
+        None for the other modes, which are UTC or are set."""
         if self.mode is not ClockMode.LOCAL:
             return None
         return max(0, real.nanos - self.now(real).nanos) / NANOS_PER_SECOND

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from podyard.base.protobuf import bytes_field, number_field
+
 MARK = ".tfevents."  # in the name of every event file
 _MASK_DELTA = 0xA282EAD8
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
@@ -32,22 +34,22 @@ class Scalar(NamedTuple):
 
 
 def first_record(wall_time: float) -> bytes:
-    """What every file begins with."""
-    return _record(_event(wall_time, 0, _field_bytes(3, b"brain.Event:2")))
+    """Return what every file begins with."""
+    return _record(_event(wall_time, 0, bytes_field(3, b"brain.Event:2")))
 
 
 def restart_record(wall_time: float, step: int) -> bytes:
     """A run begins again with this step: what an earlier file says of it and later ones no longer
     counts."""
-    return _record(_event(wall_time, step, _field_bytes(7, _field_varint(1, 1))))
+    return _record(_event(wall_time, step, bytes_field(7, number_field(1, 1))))
 
 
 def scalar_record(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
     found = b"".join(
-        _field_bytes(1, _field_bytes(1, tag.encode()) + b"\x15" + _FLOAT.pack(value))
+        bytes_field(1, bytes_field(1, tag.encode()) + b"\x15" + _FLOAT.pack(value))
         for tag, value in values.items()
     )
-    return _record(_event(wall_time, step, _field_bytes(5, found)))
+    return _record(_event(wall_time, step, bytes_field(5, found)))
 
 
 def scalars(data: bytes) -> Iterator[Scalar]:
@@ -165,21 +167,4 @@ def _masked_crc(data: bytes) -> int:
 
 
 def _event(wall_time: float, step: int, rest: bytes) -> bytes:
-    return b"\x09" + _DOUBLE.pack(wall_time) + _field_varint(2, step) + rest
-
-
-def _field_varint(number: int, value: int) -> bytes:
-    return _to_varint(number << 3) + _to_varint(value)
-
-
-def _field_bytes(number: int, data: bytes) -> bytes:
-    return _to_varint(number << 3 | _BYTES) + _to_varint(len(data)) + data
-
-
-def _to_varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return b"\x09" + _DOUBLE.pack(wall_time) + number_field(2, step) + rest

@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping
 
 KERNEL_ATTRIBUTE = "podyard_kernel"
+# The custom call for operations that TensorFlow places on the host; its backend_config names them.
+HOST_CALL = "podyard_host_call"
 _TEXT_MAX, _NUMBER_MAX = 200, 1e24
 
 

@@ -93,6 +93,15 @@ def money_text(amount: Amount | Fraction | Decimal | str) -> str:
     return _dollars(round_half_up(exact.numerator * 10**decimals, exact.denominator), decimals)
 
 
+def cost_text(cost: Amount | Fraction, currency: str) -> str:
+    """A cost in any currency for people: `$14,407.54`, `14,407.54 EUR`."""
+    if currency == "USD":
+        return money_text(cost)
+    exact = cost.fraction() if isinstance(cost, Amount) else cost
+    minor = round_half_up(exact.numerator * 100, exact.denominator)
+    return amount_text(minor_text(minor, 2), currency)
+
+
 def amount_text(text: str, currency: str) -> str:
     """An amount of an invoice for people, with its own decimals: `$14,407.54`, `14,407.54 EUR`,
     `2,181,000 JPY`."""

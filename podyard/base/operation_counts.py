@@ -1,4 +1,4 @@
-"""How many operations each bucket has had, in a file that outlives its process.
+"""Counts of the operations of each bucket, in a file that outlives its process.
 
 A line has a bucket, a class of operations and their number, which is written over: an operation
 costs a system call, and the file grows with the buckets in use only. It is not synced: a kill of

@@ -18,7 +18,7 @@ _READ_BYTES = 65_536  # all that a FIFO holds: what came during one wait is one 
 
 
 def path_of_agent(data: Path, agent_id: str) -> Path:
-    """Where an agent listens, by its data folder."""
+    """Return where an agent listens, by its data folder."""
     return data / "agents" / agent_id / "poke"
 
 
@@ -29,7 +29,7 @@ class Pokes:
         self._descriptor = descriptor
 
     def wait(self, seconds: float) -> bool:
-        """Whether there was a poke, which ends the wait."""
+        """Return whether there was a poke, which ends the wait."""
         if not select.select([self._descriptor], [], [], seconds)[0]:
             return False
         os.read(self._descriptor, _READ_BYTES)

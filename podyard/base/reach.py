@@ -1,5 +1,5 @@
-"""Whether another machine reaches an address of ours: it dials, and we answer with a number that
-only we know."""
+"""Check that another machine reaches an address of ours: it dials, and we answer with a number
+that only we know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answering(address: str) -> Iterator[tuple[int, str]]:
 
 
 def why_not(address: str, port: int, number: str) -> str:
-    """What keeps us from the process that answers there; empty: nothing."""
+    """Return what keeps us from the process that answers there; empty: nothing."""
     try:
         with socket.create_connection((address, port), DIAL_SECONDS_MAX) as connection:
             said = b""

@@ -1,5 +1,5 @@
-"""What this machine has, as an agent declares it: cores, memory, and what decides the bits of its
-results."""
+"""The resources of this machine, as an agent declares them: cores, memory, and what decides the
+bits of its results."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def host_name() -> str:
 
 
 def kernels() -> str:
-    """What decides the bits of sums and products here. Machines of which it differs are not mixed
-    in one gang."""
+    """Return what decides the bits of sums and products here. Machines of which it differs are not
+    mixed in one gang."""
     versions = [f"{name} {_version(name)}" for name in _NUMERIC_PACKAGES]
     return ", ".join([_processor(_cpuinfo()), *versions])
 
@@ -120,9 +120,8 @@ def declaration(
     labels: Mapping[str, str],
     runtimes: Sequence[str],
 ) -> dict[str, object]:
-    """What an agent of this machine declares, as the API reads it. `cores_said`, `memory_said`:
-    what its operator
-    gives of them; 0 is all."""
+    """Return what an agent of this machine declares, as the API reads it. `cores_said`,
+    `memory_said`: what its operator gives of them; 0 is all."""
     has_cores, has_bytes = cores(), memory_bytes()
     return {
         "release": __version__,

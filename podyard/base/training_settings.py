@@ -10,10 +10,15 @@ from typing import Any
 from podyard.base.errors import invalid
 from podyard.base.spelling import camel_case
 
+# Data sets that a package carries: a recipe's argument `data` names them like a folder.
+DIGITS = "sklearn-digits"  # 1,797 images of 8 x 8
+TEXTS = "sklearn-texts"  # 43 kB of descriptions of data sets
+SETS_ON_HAND = frozenset({DIGITS, TEXTS})
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Best:
-    """Which checkpoint is the best one: by `metric` of the evaluations, the least (`min`) or the
+    """The choice of the best checkpoint: by `metric` of the evaluations, the least (`min`) or the
     greatest (`max`)."""
 
     metric: str
@@ -53,7 +58,7 @@ class TrainingSettings:
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> TrainingSettings:
-        """What `as_json` made; what is not given has its default."""
+        """Return what `as_json` made; what is not given has its default."""
         names = {camel_case(field.name): field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - set(names))
         if unknown:
@@ -71,7 +76,8 @@ class TrainingSettings:
 
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> TrainingSettings:
-        """What `dataclasses.asdict` made; what an older Podyard did not store is as usual."""
+        """Return what `dataclasses.asdict` made; what an older Podyard did not store is as
+        usual."""
         stopping, best = stored.get("early_stopping"), stored.get("best")
         nested = {
             "early_stopping": stopping and EarlyStopping(**stopping),

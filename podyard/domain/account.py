@@ -44,9 +44,9 @@ class PaidProject:
 
 
 def paid_projects(account: str, links: Iterable[BillingLink]) -> tuple[PaidProject, ...]:
-    """What the account of project `account` pays for, by the names of the projects; `account` comes
-    first. `links`: all those of it, and of each project that has ever been linked to it, in order
-    of project and second."""
+    """Return what the account of project `account` pays for, by the names of the projects;
+    `account` comes first. `links`: all those of it, and of each project that has ever been linked
+    to it, in order of project and second."""
     spans: dict[str, list[range]] = {account: [ALWAYS]}
     for project, of_project in itertools.groupby(links, lambda link: link.project):
         found, payer, since = list[range](), project, 0
@@ -64,8 +64,8 @@ def paid_projects(account: str, links: Iterable[BillingLink]) -> tuple[PaidProje
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
-    """How a project is invoiced. `next_month`: the first that is not closed; `held_because`: why
-    the loop could not close it, or nothing. `rates`: the account's currency per US dollar, by
+    """An account, as invoices need it. `next_month`: the first that is not closed; `held_because`:
+    why the loop could not close it, or nothing. `rates`: the account's currency per US dollar, by
     month. `projects`: those that it pays or has paid for."""
 
     project: str
@@ -82,7 +82,7 @@ class Account:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it pays for the whole of its project, and for nothing else."""
+        """Return whether it pays for the whole of its project, and for nothing else."""
         return self.projects == (PaidProject(self.project, (ALWAYS,)),)
 
     @property
@@ -97,7 +97,7 @@ class Account:
 
     @property
     def pays_itself(self) -> bool:
-        """Whether it pays for its own project now."""
+        """Return whether it pays for its own project now."""
         return any(one.project == self.project and one.is_paid_now for one in self.projects)
 
     @property

@@ -80,7 +80,7 @@ class AgentRecord:
 
     @property
     def takes_work(self) -> bool:
-        """Whether new replicas and hosts may be placed on it."""
+        """Return whether new replicas and hosts may be placed on it."""
         return self.state is AgentState.READY
 
     @property
@@ -97,9 +97,8 @@ class AgentRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declared:
-    """What an agent says of itself and its machine. `cores_measured`, `memory_bytes_measured`: what
-    the machine has;
-    the others may be less, if its operator says so."""
+    """An agent's declaration of itself and its machine. `cores_measured`, `memory_bytes_measured`:
+    what the machine has; the others may be less, if its operator says so."""
 
     release: str
     host_name: str
@@ -165,8 +164,8 @@ def replicas_bound(cores: int, memory_bytes: int) -> int:
 
 
 def check_clock(theirs: RealTime, ours: RealTime) -> int:
-    """How far their clock is ahead, in milliseconds. Raises FAILED_PRECONDITION when it is too far
-    off."""
+    """Return how far their clock is ahead, in milliseconds. Raises FAILED_PRECONDITION when it is
+    too far off."""
     seconds = theirs.seconds_since(ours)
     if abs(seconds) > CLOCK_SECONDS_MAX:
         raise failed_precondition(

@@ -13,8 +13,8 @@ BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
 
 
 class BudgetScope(StrEnum):
-    """What a budget counts: all that its project's account pays for, all of the project, or the
-    nodes of a label, a user, a job or an id in it."""
+    """The scope that a budget counts: all that its project's account pays for, all of the project,
+    or the nodes of a label, a user, a job or an id in it."""
 
     ACCOUNT = "account"
     PROJECT = "project"
@@ -51,8 +51,8 @@ class Budget:
     notice_for: PlatformTime | None = None
 
     def counts(self, node_id: str, created_by: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is of the scope while it has these labels; which nodes are a job's is not
-        known here."""
+        """Return whether a node is of the scope while it has these labels; which nodes are a job's
+        is not known here."""
         if self.scope is BudgetScope.LABEL:
             key, _, value = self.scope_value.partition("=")
             return labels.get(key) == value

@@ -56,7 +56,7 @@ class Token:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who a stored token stands for, and whether it still does.
+    """The bearer of a stored token, and whether it still stands.
 
     `token_id` is None for tokens that no list shows: those of agents (`agent_id`), of attempts
     (`attempt_id`), and those that were made with a key.

@@ -21,7 +21,8 @@ DISKS_PER_PROJECT_MAX = 1000  # one answer lists them all
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
-    """`usage_version`: how many usage events it has."""
+    """`usage_version`: how many usage events it has. `agent_id`: the agent that has its contents;
+    None: it has none yet."""
 
     disk_key: str
     project: str
@@ -35,6 +36,7 @@ class Disk:
     created: PlatformTime
     created_by: str
     usage_version: int
+    agent_id: str | None = None
 
     @property
     def path(self) -> str:
@@ -59,3 +61,25 @@ def check_size(size_gb: int) -> None:
         raise invalid_field(
             f"sizeGb is {size_gb}: it must be from {DISK_GB_MIN} to {DISK_GB_MAX}", "size_gb"
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostDisk:
+    """`names`: what follows `google-` in the names below /dev/disk/by-id. `hosts`: which hosts of
+    the node have it; empty: all."""
+
+    disk_key: str
+    names: tuple[str, ...]
+    size_gb: int
+    read_only: bool
+    hosts: tuple[int, ...] = ()
+
+    def is_on(self, index: int) -> bool:
+        return not self.hosts or index in self.hosts
+
+
+def device_of(number: int) -> str:
+    """The name below /dev of a host's data disk: `sdb` for 0, since `sda` is its boot disk."""
+    letters = "bcdefghijklmnopqrstuvwxyz"
+    first, last = divmod(number, len(letters))
+    return f"sd{chr(ord('a') + first - 1) if first else ''}{letters[last]}"

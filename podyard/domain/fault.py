@@ -30,10 +30,10 @@ LATENCY_SECONDS_MAX = 300.0
 
 
 class Acts(StrEnum):
-    """Where an effect acts. EVENT: at moments, on nodes that are there then. The others hold while
-    the rule stands: PLACING when slices are given, QUOTA when creations are counted, VIEW and CALL
-    on answers of Google's API, LIFE in the life of what is asked for, HOST on materialised hosts,
-    JOB on running jobs."""
+    """The place where an effect acts. EVENT: at moments, on nodes that are there then. The others
+    hold while the rule stands: PLACING when slices are given, QUOTA when creations are counted,
+    VIEW and CALL on answers of Google's API, LIFE in the life of what is asked for, HOST on
+    materialised hosts, JOB on running jobs."""
 
     EVENT = "event"
     LIFE = "life"
@@ -46,7 +46,7 @@ class Acts(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a parameter is."""
+    """The kind of a parameter."""
 
     SECONDS = "seconds"  # a number of seconds, or a duration such as 90s or 1h30m
     NUMBER = "number"
@@ -259,7 +259,7 @@ _FRACTION = re.compile(r"\d+(\.\d+)?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """What a rule may act on, as far as it is known. `names`: what `resource` is compared with."""
+    """The subject of a rule, as far as it is known. `names`: what `resource` is compared with."""
 
     zone: str = ""
     accelerator_type: str = ""
@@ -269,7 +269,7 @@ class Subject:
     usage: str = ""
 
     def values(self, key: str) -> tuple[str, ...]:
-        """What the pattern of a match key is compared with."""
+        """Return what the pattern of a match key is compared with."""
         if key == "resource":
             return self.names
         return (getattr(self, "accelerator_type" if key == "acceleratorType" else key),)
@@ -293,9 +293,8 @@ class BrokenChips:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFault:
-    """What a fault has in store for a node: `preempt` at `at`, or `slow`: until `at` its jobs'
-    steps take `factor`
-    times as long. `node_version` 0: whatever has become of the node."""
+    """The fault that waits for a node: `preempt` at `at`, or `slow`: until `at` its jobs' steps
+    take `factor` times as long. `node_version` 0: whatever has become of the node."""
 
     node_fault_id: str
     fault_id: str
@@ -332,13 +331,13 @@ class FaultRule:
 
     @property
     def is_event(self) -> bool:
-        """Whether it happens at moments; a preemption while nodes are created or deleted holds as
-        long as it stands."""
+        """Return whether it happens at moments; a preemption while nodes are created or deleted
+        holds as long as it stands."""
         return _at_moments(EFFECTS[self.effect], self.parameters)
 
     @property
     def times_left(self) -> int | None:
-        """How often it may still act; None: without a limit."""
+        """Return how often it may still act; None: without a limit."""
         return None if self.count is None else max(0, self.count - self.fired)
 
     @property
@@ -356,8 +355,8 @@ class FaultRule:
         return begun and not self.over and self.times_left != 0
 
     def matches(self, subject: Subject) -> bool:
-        """Whether each pattern fits. A preemption takes an on-demand or reserved node only where
-        `usage` says so."""
+        """Return whether each pattern fits. A preemption takes an on-demand or reserved node only
+        where `usage` says so."""
         if (
             self.effect == "preempt"
             and "usage" not in self.match
@@ -371,7 +370,7 @@ class FaultRule:
 
     @property
     def reason(self) -> str:
-        """What everything that it does says."""
+        """Return what everything that it does says."""
         return f"fault {self.fault_id}: {self.effect}"
 
 

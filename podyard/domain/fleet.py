@@ -35,9 +35,8 @@ def region_of(zone: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pod:
-    """What slices are cut from. `switched`: optical switches join any free 4x4x4 cubes to one
-    slice; else the pod is
-    one torus, and a slice is a box of neighbouring chips."""
+    """A pod, from which slices are cut. `switched`: optical switches join any free 4x4x4 cubes to
+    one slice; else the pod is one torus, and a slice is a box of neighbouring chips."""
 
     pod_id: str
     zone: str
@@ -50,7 +49,7 @@ class Pod:
         return math.prod(self.shape)
 
     def can_hold(self, shape: Shape) -> bool:
-        """Whether a slice of this shape fits when the pod is empty."""
+        """Return whether a slice of this shape fits when the pod is empty."""
         if self.switched and all(extent % CUBE_EDGE_CHIPS == 0 for extent in shape):
             return math.prod(shape) <= self.chip_count
         return _fits_in(shape, self.shape)
@@ -58,7 +57,8 @@ class Pod:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offer:
-    """What a zone has of one generation. `only_types` None: every type whose shape fits a pod."""
+    """The pods of one generation in a zone. `only_types` None: every type whose shape fits a
+    pod."""
 
     generation: Generation
     pods: tuple[Pod, ...]
@@ -176,13 +176,25 @@ class Fleet:
         raise not_found(f"pods/{pod_id}")
 
     def offered_types(self, zone: str) -> tuple[AcceleratorType, ...]:
-        """The named types of a zone, by generation and size."""
+        """The named types that nodes of a zone can have, by generation and size."""
         offers = self.zone(zone).offers
         return tuple(
             kind
             for kind in accelerator_types.all_types()
+            if kind.generation.wire_type is not None
             if kind.generation.name in offers and offers[kind.generation.name].fits(kind)
         )
+
+    def check_node(self, zone: str, kind: AcceleratorType, usage_class: UsageClass) -> None:
+        """Raise INVALID_ARGUMENT for a type that no node of the zone can have."""
+        if kind.generation.wire_type is None:
+            raise self._invalid_type(
+                zone,
+                kind.name,
+                f"{kind.name} is not in the Cloud TPU API: create instances of machine type "
+                f"{kind.generation.machine_family}-4t in Compute Engine",
+            )
+        self.check_offered(zone, kind, usage_class)
 
     def check_offered(self, zone: str, kind: AcceleratorType, usage_class: UsageClass) -> None:
         """Raises INVALID_ARGUMENT, saying what the zone has and where else the type is offered."""
@@ -265,12 +277,12 @@ def quota_kind(kind: AcceleratorType) -> str:
 
 
 def quota_units(kind: AcceleratorType) -> int:
-    """What one node of this type takes from its quota."""
+    """Return what one node of this type takes from its quota."""
     return kind.core_count if kind.generation.name_counts == "cores" else kind.chip_count
 
 
 def full_pod_units(generation: Generation) -> int:
-    """What a full pod takes from its quota, in the same unit as `quota_units`."""
+    """Return what a full pod takes from its quota, in the same unit as `quota_units`."""
     chips = math.prod(generation.pod_shape)
     return chips * generation.cores_per_chip if generation.name_counts == "cores" else chips
 

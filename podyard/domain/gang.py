@@ -1,5 +1,5 @@
-"""How large a job's gang may be: the whole slice, or for an elastic job fewer processes that its
-batch divides for."""
+"""Sizes of a job's gang: the whole slice, or for an elastic job fewer processes that its batch
+divides for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wanted_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
 
 
 def learning_rate_scale(spec: JobSpec, kind: AcceleratorType, host_count: int) -> float:
-    """What the learning rate is multiplied by on `host_count` hosts."""
+    """Return what the learning rate is multiplied by on `host_count` hosts."""
     linear = spec.elastic is not None and spec.elastic.learning_rate == "linear"
     return host_count / kind.host_count if linear else 1.0
 

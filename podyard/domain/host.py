@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
+from podyard.domain.disk import HostDisk
 from podyard.domain.node import INTERRUPTIBLE
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
+DEFAULT_ACCOUNTS = "developer.gserviceaccount.com"  # of the accounts that hosts have by default
 TENSORFLOW_PORT = 8470  # the port that Cloud TPU shows on the wire for every worker
 MEGASCALE_PORT = 8081  # Ray's DEFAULT_MEGASCALE_PORT
 RUNTIME_METRICS_PORT = 8431  # of the first chip; the next chips have the next ports
@@ -41,6 +43,7 @@ SSH_PORT_WITHOUT_ROOT = 8722
 HAS_HOST_ADDRESSES = sys.platform == "linux"
 # of a host's ports: where its agent connects the slice with hosts of other agents
 TUNNEL = "tunnel"
+NOTEBOOK = "notebook"  # of a host's ports, and what `ssh -L` calls it
 LOOPBACK = "127.0.0.1"
 _FIRST_ADDRESS = int(ipaddress.IPv4Address("127.128.0.0"))
 ADDRESSES = 2**23 - 1  # 127.128.0.0/9 without its last one, the broadcast address of 127.0.0.0/8
@@ -73,11 +76,13 @@ class Multislice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it
-    has none; `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down`
+    """The facts of a node that its hosts know, as JSON can carry them. `external_ips` is empty when
+    it has none; `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down`
     those whose metadata servers answer nobody, by a fault. `reclaimed`: it is taken back, or has
     got notice that it will be. `host_addresses`: where each host listens on this machine.
-    `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts)."""
+    `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts).
+    `instance_names`, `instance_numbers`, `machine_type`: of Compute Engine's instances, whose hosts
+    these are; else empty."""
 
     node_key: str
     project: str
@@ -105,10 +110,19 @@ class NodeFacts:
     reclaimed: bool = False
     host_addresses: tuple[str, ...] = ()
     project_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    disks: tuple[HostDisk, ...] = ()
+    instance_names: tuple[str, ...] = ()
+    instance_numbers: tuple[int, ...] = ()
+    machine_type: str = ""
 
     @property
     def kind(self) -> AcceleratorType:
-        return kind_of(self.accelerator_type, self.topology)
+        return kind_of(self.accelerator_type, self.topology, len(self.internal_ips))
+
+    def host_name(self, index: int) -> str:
+        """The name of a host: its instance's, else that of a worker of the node."""
+        names = self.instance_names
+        return names[index] if names else host_name(self.node_id, index)
 
     @property
     def preemptible(self) -> bool:
@@ -128,13 +142,18 @@ def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
         "host_addresses",
     )  # fmt: skip
     several = {name: tuple(data[name]) for name in names}
+    several |= {name: tuple(data.get(name, ())) for name in ("instance_names", "instance_numbers")}
     multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
-    return NodeFacts(**{**data, **several, "multislice": multislice})
+    disks = tuple(
+        HostDisk(**{**disk, "names": tuple(disk["names"]), "hosts": tuple(disk["hosts"])})
+        for disk in data["disks"]
+    )
+    return NodeFacts(**{**data, **several, "multislice": multislice, "disks": disks})
 
 
 def host_address(base: int, number: int) -> str:
-    """Where host `number` of a yard listens: a loopback address of 127.128.0.0/9 (macOS: the one
-    that all share).
+    """Return where host `number` of a yard listens: a loopback address of 127.128.0.0/9 (macOS: the
+    one that all share).
 
     `base` is where the yard's addresses begin. It is drawn at random for each yard, so that two
     yards on one machine have different addresses: with 10,000 hosts each they overlap in 1 of 400
@@ -165,7 +184,7 @@ def address_number(address: str) -> int:
 
 def default_service_account(project_number: int) -> str:
     """The Compute Engine default service account, which a node has unless it names another."""
-    return f"{project_number}-compute@developer.gserviceaccount.com"
+    return f"{project_number}-compute@{DEFAULT_ACCOUNTS}"
 
 
 def host_name(node_id: str, index: int) -> str:
@@ -178,14 +197,14 @@ def worker_network_endpoints(node: NodeFacts) -> str:
 
 
 def addresses_of(node: NodeFacts) -> tuple[str, ...]:
-    """Where programs reach the node's hosts, in their order. The internal addresses lead nowhere:
-    they are what is left for a node that has no hosts."""
+    """Return where programs reach the node's hosts, in their order. The internal addresses lead
+    nowhere: they are what is left for a node that has no hosts."""
     return node.host_addresses or node.internal_ips
 
 
 def discovery_url(url: str) -> str:
-    """What clients of Google's discovery service take from TPU_API_DISCOVERY_URL. Its braces are
-    theirs to fill."""
+    """Return what clients of Google's discovery service take from TPU_API_DISCOVERY_URL. Its braces
+    are theirs to fill."""
     return f"{url}/$discovery/rest?version={{apiVersion}}"
 
 
@@ -213,7 +232,7 @@ def tpu_env(node: NodeFacts, index: int) -> dict[str, str]:
         "ZONE": node.zone,
         "PREEMPTIBLE": str(node.preemptible).lower(),
         "RUNTIME_VERSION": node.runtime_version,
-        "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
+        "TPU_RUNTIME_METRICS_PORTS": metrics_ports(kind),
         "ENABLE_ICI_RESILIENCY": "false",
         "INFERENCE_MODE": "false",
         "INTERNAL": "false",
@@ -237,6 +256,9 @@ def worker_environment(
     XRT_TPU_CONFIG's form is the one that torch_xla's clients of TPU nodes used; nothing emulates
     what it points to.
     """
+    if not node.kind.chip_count:
+        values = _place_environment(node, index)
+        return values | _environment_of_servers(url, metadata_address)
     own = node.host_addresses[index] if HAS_HOST_ADDRESSES and node.host_addresses else None
     values = slice_environment(node.kind, index, addresses_of(node), _coordinator_port(node),
         own) | {
@@ -247,11 +269,21 @@ def worker_environment(
         "XRT_TPU_CONFIG": "|".join(
             f"tpu_worker;{i};{ip}:{TENSORFLOW_PORT}" for i, ip in enumerate(node.internal_ips)
         ),
+    } | _place_environment(node, index) | megascale_environment(node.multislice)  # fmt: skip
+    return values | _environment_of_servers(url, metadata_address)
+
+
+def _place_environment(node: NodeFacts, index: int) -> dict[str, str]:
+    return {
         "PODYARD_PROJECT": node.project,
         "PODYARD_LOCATION": node.zone,
         "PODYARD_NODE": node.node_id,
         "PODYARD_WORKER": str(index),
-    } | megascale_environment(node.multislice)  # fmt: skip
+    }
+
+
+def _environment_of_servers(url: str | None, metadata_address: str | None) -> dict[str, str]:
+    values: dict[str, str] = {}
     if url is not None:
         values |= {"PODYARD_URL": url, "TPU_API_DISCOVERY_URL": discovery_url(url)}
     if metadata_address is not None:
@@ -266,8 +298,8 @@ def slice_environment(
     coordinator_port: int,
     own_address: str | None,
 ) -> dict[str, str]:
-    """What programs read of the slice that they run on: libtpu's variables, JAX's, and those of
-    podyard/programs."""
+    """Return what programs read of the slice that they run on: libtpu's variables, JAX's, and those
+    of podyard/programs."""
     devices = kind.chips_per_host * kind.generation.devices_per_chip
     values = {
         "TPU_WORKER_ID": str(index),
@@ -285,7 +317,7 @@ def slice_environment(
         # not here. JAX sets it by itself where it finds no chips (jax/_src/cloud_tpu_init.py), and
         # then goes by TPU_WORKER_HOSTNAMES.
         "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
+        "TPU_RUNTIME_METRICS_PORTS": metrics_ports(kind),
         "CLOUD_TPU_TASK_ID": str(index),
         "PODYARD_TPU": kind.name,
         # where the hook does not run: a plain machine, with as many devices
@@ -371,7 +403,7 @@ def _has_expired(google_ssh: str, now: RealTime) -> bool:
         return True
 
 
-def _metrics_ports(kind: AcceleratorType) -> str:
+def metrics_ports(kind: AcceleratorType) -> str:
     return ",".join(str(RUNTIME_METRICS_PORT + chip) for chip in range(kind.chips_per_host))
 
 
@@ -393,7 +425,7 @@ def coordinator_port(name: str) -> int:
 
 
 def megascale_environment(slices: Multislice | None) -> dict[str, str]:
-    """What one of several slices knows of the others."""
+    """Return what one of several slices knows of the others."""
     if slices is None:
         return {}
     return {

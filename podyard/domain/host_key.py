@@ -40,6 +40,11 @@ def private_openssh(seed: bytes) -> bytes:
     )
 
 
+def notebook_token(seed: bytes) -> str:
+    """The token of the host's notebook: it changes with the host's key, and with the node."""
+    return hkdf(seed, b"podyard notebook").hex()
+
+
 def hkdf(secret: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 without a salt, for one block of output (RFC 5869, section 2)."""
     pseudorandom = hmac.new(bytes(hashlib.sha256().digest_size), secret, hashlib.sha256).digest()

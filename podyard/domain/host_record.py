@@ -79,5 +79,5 @@ class HostRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether processes of the host may be on its chips."""
+        """Return whether processes of the host may be on its chips."""
         return self.state in LIVE_HOST_STATES

@@ -1,5 +1,5 @@
-"""What a bill is made of, free of any rule: an account's policy, commitments, credits, and the
-invoice of a month."""
+"""Amounts and quantities of a bill, free of any rule: an account's policy, commitments, credits,
+and the invoice of a month."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES_KEPT_MAX = 4096  # ids that stay in memory: each of many records asks for 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BillingPolicy:
-    """How an account is invoiced.
+    """The invoicing policy of an account.
 
     `time_zone`: the IANA zone whose calendar months are invoiced. `currency` has `decimals`
     decimals and is worth `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the
@@ -139,7 +139,7 @@ class InvoiceLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CreditLine:
-    """What one credit takes off: `amount` is never positive."""
+    """The amount that one credit takes off: `amount` is never positive."""
 
     credit_id: str
     amount: Amount
@@ -148,8 +148,8 @@ class CreditLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorrectedUse:
-    """What a correction adds to (or takes off) one line of an issued invoice for one resource:
-    differences."""
+    """The amount that a correction adds to (or takes off) one line of an issued invoice for one
+    resource: differences."""
 
     resource_id: str
     line_id: str
@@ -212,8 +212,8 @@ class IssuedInvoice:
 
 
 def hosts_text(included: str | None, quantity: str, unit: PriceUnit) -> str:
-    """What an invoice says of the hosts of a line's nodes: `included` is the part of its quantity
-    with them."""
+    """Return what an invoice says of the hosts of a line's nodes: `included` is the part of its
+    quantity with them."""
     if included is None or not Decimal(included):
         return ""
     return (

@@ -93,12 +93,21 @@ class StartFrom:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fallback:
-    """Where a job's node is made when there is no capacity before it. Empty: as it was asked for
-    first."""
+    """Another place for a job's node when there is no capacity before it. Empty: as it was asked
+    for first."""
 
     zone: str
     accelerator_type: str = ""
     usage_class: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormerType:
+    """The type that a job had until its attempt `last_attempt`."""
+
+    last_attempt: int
+    accelerator_type: str
+    topology: str
 
 
 class JobFact(NamedTuple):
@@ -112,7 +121,8 @@ class JobFact(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobTerms:
-    """What a job gets as it was asked for. A field more is a row of `job_fields.JOB_FIELDS`, too.
+    """The terms that a job was asked for with. A field more is a row of `job_fields.JOB_FIELDS`,
+    too.
 
     `step_seconds`: of `execution` simulated: what a step takes; None: what the timing model says of
     it. `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes
@@ -151,8 +161,8 @@ class JobTerms:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobTerms):
-    """What a user asks for; None is what the recipe's manifest, or the job that it starts from,
-    decides.
+    """A job as a user asks for it; None is what the recipe's manifest, or the job that it starts
+    from, decides.
 
     `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the
     newest.
@@ -167,10 +177,17 @@ class JobRequest(JobTerms):
     start_from: tuple[str, int | None] | None = None
 
 
+def export_request(job_id: str, step: int | None) -> JobRequest:
+    """Return the request for an export of a job's checkpoint, the newest without a step."""
+    return JobRequest(mode="export", start_from=(job_id, step))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(JobTerms):
-    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it
-    has a colon. With `run` there is no recipe, and there are no steps that the platform knows."""
+    """The work of a job: a request with everything decided. A program is carried in `recipe`: it
+    has a colon. With `run` there is no recipe, and there are no steps that the platform knows.
+    `next_type`: that of the nodes which are about to replace the job's; empty: none are.
+    `former_types`: those that it had before its present one, the oldest first."""
 
     recipe: str
     arguments: Mapping[str, Any]
@@ -179,15 +196,17 @@ class JobSpec(JobTerms):
     seed: int
     checkpoint_every_steps: int
     start_from: StartFrom | None = None
+    next_type: str = ""
+    former_types: tuple[FormerType, ...] = ()
 
     @property
     def is_modelled(self) -> bool:
-        """Whether its steps pass by the platform clock, and nothing computes."""
+        """Return whether its steps pass by the platform clock, and nothing computes."""
         return self.execution == "simulated"
 
     @property
     def title(self) -> str:
-        """What it runs, in a few words."""
+        """Return what it runs, in a few words."""
         return self.recipe if self.run is None else self.run.title
 
     def facts(self) -> Iterator[JobFact]:
@@ -224,7 +243,8 @@ class JobSpec(JobTerms):
 
     @classmethod
     def of_stored(cls, stored: Mapping[str, Any]) -> JobSpec:
-        """What `dataclasses.asdict` made; what an older Podyard did not store is as usual."""
+        """Return what `dataclasses.asdict` made; what an older Podyard did not store is as
+        usual."""
         elastic, start_from, run = (stored.get(name) for name in ("elastic", "start_from", "run"))
         nested = {
             "training": TrainingSettings.of_stored(stored.get("training", {})),
@@ -232,6 +252,7 @@ class JobSpec(JobTerms):
             "start_from": start_from and StartFrom(**start_from),
             "fallbacks": tuple(Fallback(**one) for one in stored.get("fallbacks", ())),
             "run": run and UserProgram.of_stored(run),
+            "former_types": tuple(FormerType(**one) for one in stored.get("former_types", ())),
         }
         return cls(**{**stored, **nested})
 
@@ -297,14 +318,29 @@ class Job:
     def kind(self) -> AcceleratorType:
         return kind_of(self.accelerator_type, self.topology)
 
+    def kind_at(self, attempt: int) -> AcceleratorType:
+        """Return the type that the job had in an attempt."""
+        for one in self.spec.former_types:
+            if attempt <= one.last_attempt:
+                return kind_of(one.accelerator_type, one.topology)
+        return self.kind
+
+    @property
+    def spec_with_former_type(self) -> JobSpec:
+        """Return the spec for a job that leaves its type, which is then among the former ones."""
+        if not self.attempt:
+            return self.spec
+        last = FormerType(self.attempt, self.accelerator_type, self.topology)
+        return dataclasses.replace(self.spec, former_types=(*self.spec.former_types, last))
+
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED_JOB_STATES
 
     @property
     def wants_own_node(self) -> bool:
-        """Whether a copy of the job gets nodes that are made for it. With autostop the first ones
-        outlive the job, but not for long: no copy can count on them. Several slices are always
+        """Return whether a copy of the job gets nodes that are made for it. With autostop the first
+        ones outlive the job, but not for long: no copy can count on them. Several slices are always
         made."""
         return self.owns_node or self.spec.autostop_seconds > 0 or self.spec.num_nodes > 1
 
@@ -321,7 +357,7 @@ class Job:
         """(hosts, global batch) of an attempt of this job."""
         hosts, batch = attempt.host_count, attempt.global_batch
         return (
-            self.kind.host_count if hosts is None else hosts,
+            self.kind_at(attempt.attempt).host_count if hosts is None else hosts,
             self.spec.global_batch if batch is None else batch,
         )
 
@@ -337,5 +373,6 @@ def job_name(project: str, zone: str, job_id: str) -> str:
 
 
 def objects_prefix(job_key: str) -> str:
-    """What the names of a job's artefacts begin with, in the objects folder that all jobs share."""
+    """Return what the names of a job's artefacts begin with, in the objects folder that all jobs
+    share."""
     return f"jobs/{job_key}/"

@@ -500,7 +500,7 @@ JOB_FIELDS = (
 
 
 def inputs(section: Section, mode: str) -> list[tuple[JobField, FormInput]]:
-    """What a section of the form has for a mode; the fields of this mode alone first."""
+    """Return what a section of the form has for a mode; the fields of this mode alone first."""
     found = [
         (field, field.form)
         for field in JOB_FIELDS

@@ -80,7 +80,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class TaskPlace(NamedTuple):
-    """Where the job may run: a type in a zone, in a region, or anywhere ("")."""
+    """The place where the job may run: a type in a zone, in a region, or anywhere ("")."""
 
     accelerator_type: str
     runtime_version: str

@@ -1,4 +1,4 @@
-"""What a job measures, saves and says, step by step. All of it is kept by attempt."""
+"""Metrics, checkpoints and log lines of a job, step by step. All of it is kept by attempt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EvaluationRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobFailure:
-    """What the worker wrote last that has ended an attempt."""
+    """The last lines of the worker that has ended an attempt."""
 
     attempt: int
     worker: int

@@ -1,4 +1,4 @@
-"""What a decision about jobs is made from, and what it comes to (`scheduler/jobs.py`)."""
+"""The snapshot for a decision about jobs, and the plan that comes of it (`scheduler/jobs.py`)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ class LeaveGang:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What is done, in this order. `ends`: gangs that stop at once. `yields`: those that are asked
-    to save and to
-    leave. `reasons`: why a job waits."""
+    """The actions of a plan, in this order. `ends`: gangs that stop at once. `yields`: those that
+    are asked to save and to leave. `reasons`: why a job waits."""
 
     ends: tuple[LeaveGang, ...] = ()
     starts: tuple[StartGang, ...] = ()

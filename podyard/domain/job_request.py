@@ -1,4 +1,4 @@
-"""What a job is to do, from what a user asks for: what is left open is decided, and all of it is
+"""Specs of jobs, from what users ask for: what is left open is decided, and all of it is
 checked."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def spec_of(
     if request.run is not None:
         return _spec_of_run(request)
     spec = _spec_of_training(request) if source is None else _of_source(request, *source, kind)
-    _check(spec, kind)
+    check_on(spec, kind)
     return spec
 
 
@@ -176,7 +176,8 @@ def _spec(  # noqa: PLR0913
     )
 
 
-def _check(spec: JobSpec, kind: AcceleratorType) -> None:
+def check_on(spec: JobSpec, kind: AcceleratorType) -> None:
+    """Raise INVALID_ARGUMENT for a recipe's job that cannot run on this type."""
     if spec.execution not in JOB_EXECUTIONS:
         raise invalid(
             f"unknown execution {spec.execution!r}: use {', '.join(JOB_EXECUTIONS)}", "execution"

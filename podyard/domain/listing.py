@@ -1,4 +1,4 @@
-"""What a list is asked for: which rows, in which order, and which page of them."""
+"""Queries of lists: which rows, in which order, and which page of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ListQuery:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facet:
-    """How many rows of a project there are of one state, zone and type."""
+    """The number of a project's rows of one state, zone and type."""
 
     state: str
     zone: str
@@ -54,7 +54,7 @@ class Facet:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What nodes of one price have in common."""
+    """The properties that nodes of one price share."""
 
     zone: str
     accelerator_type: str

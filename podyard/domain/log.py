@@ -21,8 +21,8 @@ _NAMES = {letter.encode(): name for name, letter in STREAMS.items()}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WrittenLines:
-    """What a replica has written since its last report. `seq`: of the first line, they count from
-    0; `at`: when that was; `millis`: until the last one."""
+    """The lines that a replica has written since its last report. `seq`: of the first line, they
+    count from 0; `at`: when that was; `millis`: until the last one."""
 
     seq: int
     lines: int

@@ -15,11 +15,26 @@ from podyard.base.errors import failed_precondition
 
 
 class ResourceKind(StrEnum):
-    """What users ask for and wait for; also the owner of its timers."""
+    """A kind of thing that users ask for and wait for; also the owner of its timers."""
 
     NODE = "node"
     QUEUED_RESOURCE = "queuedResource"
     JOB = "job"
+    PROJECT = "project"
+    DISK = "disk"
+    NETWORK = "network"
+    SUBNETWORK = "subnetwork"
+    FIREWALL = "firewall"
+    ADDRESS = "address"
+    INSTANCE = "instance"
+    INSTANCE_TEMPLATE = "instanceTemplate"
+    INSTANCE_GROUP_MANAGER = "instanceGroupManager"
+    RESOURCE_POLICY = "resourcePolicy"
+
+    @property
+    def is_of_compute(self) -> bool:
+        """Return whether Compute Engine's API changes it, and lists the operations on it."""
+        return self not in (ResourceKind.NODE, ResourceKind.QUEUED_RESOURCE, ResourceKind.JOB)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _Token = _Class | _Character | str
 
 
 def name_matcher(glob: str) -> Callable[[str], bool]:
-    """Whether a name is one of those that `glob` stands for. Raises INVALID_ARGUMENT."""
+    """Return whether a name is one of those that `glob` stands for. Raises INVALID_ARGUMENT."""
     if len(glob) > GLOB_CHARACTERS_MAX:
         raise invalid(
             f"matchGlob has {len(glob)} characters: at most {GLOB_CHARACTERS_MAX} are allowed",

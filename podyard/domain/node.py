@@ -12,6 +12,7 @@ from podyard.base.clock import PlatformTime
 from podyard.domain.host_record import HostState
 from podyard.domain.machine import Machine
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
+from podyard.hardware.topology import NO_TOPOLOGY
 
 
 class NodeState(StrEnum):
@@ -91,6 +92,8 @@ NODE = Machine(
     },
 )
 
+# The server adds it to scopes without it (GoogleCloudPlatform/magic-modules#9308).
+PUBSUB_SCOPE = "https://www.googleapis.com/auth/pubsub"
 SAY_LABELS = frozenset({"create", "relabel"})  # events that say what labels a node has from then on
 # Charges accrue while a node is READY and in no other state (R2).
 BILLABLE_NODE_STATES = frozenset({NodeState.READY})
@@ -115,8 +118,15 @@ PENDING, ONGOING = "PENDING", "ONGOING"
 TPU_NODE_VERSIONS = frozenset({"V1", "V1_ALPHA1"})
 
 
+class Road(StrEnum):
+    """The API that a node is asked for by: Cloud TPU's, or Compute Engine's as instances."""
+
+    TPU = "tpu"
+    COMPUTE = "compute"
+
+
 class UsageClass(StrEnum):
-    """How a node is bought; the usage column of the rate card."""
+    """The way in which a node is bought; the usage column of the rate card."""
 
     ON_DEMAND = "on-demand"
     PREEMPTIBLE = "preemptible"
@@ -124,12 +134,16 @@ class UsageClass(StrEnum):
     RESERVED = "reserved"
 
 
+COMPUTE = "compute"  # of `extras`: what only Compute Engine's instances have
+# Of `extras`, on Compute Engine's road: it goes on waiting for chips; it is stopped, not deleted,
+# when the platform takes them.
+QUEUES, STOPS = "queues", "stops"
 # what may be taken back at any time
 INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})
 
 
 class ServiceAccount(NamedTuple):
-    """What a node acts as; without an email as the project's default."""
+    """The identity of a node; without an email the project's default."""
 
     email: str
     scopes: tuple[str, ...]
@@ -143,6 +157,7 @@ class DataDisk(NamedTuple):
 class Network(NamedTuple):
     name: str
     has_external_ips: bool
+    subnetwork: str = ""
 
 
 class Symptom(NamedTuple):
@@ -156,9 +171,9 @@ class Symptom(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What a client asks for. `extras` holds the wire fields that the platform stores and gives
-    back as they came (networkConfig, serviceAccount, ...), in their JSON form, already checked
-    against the API's schema.
+    """A node as a client asks for it. `extras` holds the wire fields that the platform stores and
+    gives back as they came (networkConfig, serviceAccount, ...), in their JSON form, already
+    checked against the API's schema.
 
     `api_version` (V1, V1_ALPHA1, V2, V2_ALPHA1) is the version of the API that made it. A reserved
     node uses `reservation_name` (empty, or ending in `/-`: any of its zone). `max_run_seconds` from
@@ -183,7 +198,10 @@ class NodeSpec:
     @property
     def service_account(self) -> ServiceAccount:
         account = self.extras.get("serviceAccount") or {}
-        return ServiceAccount(account.get("email") or "", tuple(account.get("scope") or ()))
+        scopes = tuple(account.get("scope") or ())
+        if scopes and PUBSUB_SCOPE not in scopes:
+            scopes = (*scopes, PUBSUB_SCOPE)
+        return ServiceAccount(account.get("email") or "", scopes)
 
     @property
     def data_disks(self) -> list[DataDisk]:
@@ -197,14 +215,24 @@ class NodeSpec:
         """Its interfaces: one at least."""
         configs = self.extras.get("networkConfigs") or [self.extras.get("networkConfig") or {}]
         return [
-            Network(str(one.get("network") or ""), bool(one.get("enableExternalIps")))
+            Network(
+                str(one.get("network") or ""),
+                bool(one.get("enableExternalIps")),
+                str(one.get("subnetwork") or ""),
+            )
             for one in configs
         ]
 
     @property
+    def stops_when_taken(self) -> bool:
+        """Return whether the platform stops it, and does not delete it, when it takes its chips
+        (of Compute Engine: `instanceTerminationAction`)."""
+        return bool(self.extras.get(STOPS))
+
+    @property
     def has_both_networks(self) -> bool:
-        """Whether it has the field of one network and the field of several, which exclude each
-        other."""
+        """Return whether it has the field of one network and the field of several, which exclude
+        each other."""
         return "networkConfig" in self.extras and "networkConfigs" in self.extras
 
 
@@ -222,12 +250,11 @@ class UpcomingMaintenance:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBase:
-    """What is kept of a node and shown of it. `node_key` is the record's own id: a name may be used
-    again after the
-    node is gone. `queued_resource`: the full name of the one that it belongs to, or nothing.
-    `maintenance_workers` are the hosts that a maintenance event is on. `termination`: when it ends
-    by itself. `created_by`: who asked for it, or for what it was made for; empty: nobody knows any
-    more.
+    """The fields of a node that are kept and shown. `node_key` is the record's own id: a name may
+    be used again after the node is gone. `queued_resource`: the full name of the one that it
+    belongs to, or nothing. `maintenance_workers` are the hosts that a maintenance event is on.
+    `termination`: when it ends by itself. `created_by`: who asked for it, or for what it was made
+    for; empty: nobody knows any more.
     """
 
     node_key: str
@@ -251,10 +278,12 @@ class NodeBase:
     maintenance_workers: tuple[int, ...] = ()
     termination: PlatformTime | None = None
     created_by: str = ""
+    road: Road = Road.TPU
 
     @property
     def name(self) -> str:
-        return node_name(self.project, self.zone, self.node_id)
+        of_road = instance_name if self.road is Road.COMPUTE else node_name
+        return of_road(self.project, self.zone, self.node_id)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,13 +315,30 @@ class NodeRecord(NodeBase):
 
     @property
     def kind(self) -> AcceleratorType:
-        return kind_of(self.accelerator_type, self.topology)
+        return kind_of(self.accelerator_type, self.topology, self.host_count)
+
+    @property
+    def is_reclaimed(self) -> bool:
+        """Return whether it is taken back, or has notice of it; instances are stopped or deleted
+        then."""
+        taken = self.road is Road.COMPUTE and self.state_reason.startswith("preempted")
+        return taken or self.state is NodeState.PREEMPTED or self.reclaim_at is not None
+
+    @property
+    def machine_type(self) -> str:
+        """Compute Engine's, of its hosts; empty on Cloud TPU's road."""
+        name: str = self.spec.extras.get(COMPUTE, {}).get("machine_type", "")
+        return name
+
+    @property
+    def has_chips(self) -> bool:
+        return self.topology != NO_TOPOLOGY
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeHost:
-    """What is shown of one host (TPU VM) of a node: its addresses on Google's wire, and its state
-    in the console."""
+    """One host (TPU VM) of a node, as it is shown: its addresses on Google's wire, and its state in
+    the console."""
 
     host_index: int
     internal_ip: str
@@ -335,3 +381,8 @@ def changed_spec(spec: NodeSpec, changes: Mapping[str, Any]) -> NodeSpec:
 @functools.lru_cache(maxsize=4096)
 def node_name(project: str, zone: str, node_id: str) -> str:
     return f"projects/{project}/locations/{zone}/nodes/{node_id}"
+
+
+def instance_name(project: str, zone: str, instance: str) -> str:
+    """Of an instance of Compute Engine, as its API writes it."""
+    return f"projects/{project}/zones/{zone}/instances/{instance}"

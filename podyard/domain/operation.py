@@ -20,7 +20,8 @@ class OperationState(StrEnum):
 
 
 class OperationVerb(StrEnum):
-    """As google.cloud.tpu.v2.OperationMetadata names it: by the method."""
+    """As google.cloud.tpu.v2.OperationMetadata and Compute Engine's operationType name it: by the
+    method."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -33,6 +34,21 @@ class OperationVerb(StrEnum):
     SCHEDULE_MAINTENANCE = "scheduleMaintenance"
     PERFORM_MAINTENANCE = "performMaintenance"
     PERFORM_MAINTENANCE_QUEUED_RESOURCE = "performMaintenanceQueuedResource"
+    INSERT = "insert"
+    PATCH = "patch"
+    RESIZE = "resize"
+    SET_LABELS = "setLabels"
+    PREEMPT = "preempt"
+    DELETE_INSTANCES = "deleteInstances"
+    BULK_INSERT = "bulkInsert"
+    SET_METADATA = "setMetadata"
+    SET_TAGS = "setTags"
+    SET_SCHEDULING = "setScheduling"
+    SET_MACHINE_TYPE = "setMachineType"
+    SET_SERVICE_ACCOUNT = "setServiceAccount"
+    ATTACH_DISK = "attachDisk"
+    DETACH_DISK = "detachDisk"
+    SET_COMMON_METADATA = "setCommonInstanceMetadata"
 
 
 OPERATION = Machine(
@@ -53,13 +69,15 @@ OPERATION = Machine(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationTarget:
-    """What an operation is about. `key` is the record's own."""
+    """The target of an operation. `key` is the record's own. `zone`: of the TPU API a zone, of
+    Compute Engine a zone, a region or `global`. `number`: as Compute Engine shows it."""
 
     kind: ResourceKind
     key: str
     project: str
     zone: str
     name: str
+    number: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ class Operation:
     api_version: str = ""  # of Google's API that began it; empty: the platform did
     lost: bool = False
     status_detail: str = ""  # what the caller should know besides, such as a missing price
+    created_by: str = ""  # who asked for it; empty: the platform, or nobody knows any more
+    target_number: int = 0  # of what Compute Engine changes
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What the scheduler decides: a plan of actions, each guarded by the version of the node it was
+"""Decisions of the scheduler: a plan of actions, each guarded by the version of the node it was
 decided for.
 
 Applying drops an action whose version is stale; the next cycle sees the truth and decides again.

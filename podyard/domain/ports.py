@@ -1,4 +1,4 @@
-"""What the control plane needs from outside, as Protocols that the edges implement."""
+"""Ports of the control plane, as Protocols that the edges implement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, and what their roles allow."""
+"""Principals, and what their roles allow."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
+from podyard.domain.compute import permissions
+from podyard.domain.permissions import google_roles as iam
 
-_VIEW = frozenset(
+_VIEW = iam.COMMON_VIEW | frozenset(
     {
         "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get",
         "tpu.locations.list",
@@ -18,9 +20,10 @@ _VIEW = frozenset(
         "podyard.jobs.list",
         "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
         "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
-        "compute.projects.get", "compute.disks.get", "compute.disks.list", "podyard.metrics.get",
+        "podyard.metrics.get",
         "storage.buckets.get", "storage.buckets.list", "storage.objects.get",
         "storage.objects.list",
+        *permissions.VIEW,
     }
 )  # fmt: skip
 _OBJECTS = frozenset(
@@ -30,12 +33,16 @@ _OBJECTS = frozenset(
         "storage.objects.create", "storage.objects.delete", "storage.objects.update",
     }
 )  # fmt: skip
-_JOBS = _OBJECTS | {
-    "podyard.jobs.create",
-    "podyard.jobs.cancel",
-    "podyard.jobs.resize",
-    "podyard.jobs.stacks",
-}
+_JOBS = (
+    _OBJECTS
+    | iam.LOGS_WRITE
+    | {
+        "podyard.jobs.create",
+        "podyard.jobs.cancel",
+        "podyard.jobs.resize",
+        "podyard.jobs.stacks",
+    }
+)
 _NODES = frozenset(
     {
         "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start",
@@ -45,15 +52,18 @@ _NODES = frozenset(
         "podyard.nodes.scheduleMaintenance",
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
-        "compute.projects.setCommonInstanceMetadata",
-        "compute.disks.create", "compute.disks.delete", "compute.disks.update",
         "storage.buckets.create", "storage.buckets.delete", "storage.buckets.update",
+        *permissions.EDIT,
     }
 )  # fmt: skip
 _WEBHOOKS = frozenset({"podyard.webhooks.view", "podyard.webhooks.edit"})
 _BILLING = frozenset({"podyard.billing.view"})
-_MONITORING = frozenset({"podyard.metrics.get", "podyard.projects.get"})
-_OWNER = frozenset(
+_MONITORING = iam.PROJECT_VIEW | iam.SERIES_VIEW | {"podyard.metrics.get"}
+_EDIT = (
+    _VIEW | _JOBS | _NODES | _WEBHOOKS | iam.COMPUTE_EDIT | iam.SERVICES_ENABLE
+    | iam.ACCOUNTS_VIEW | {iam.ACT_AS}
+)  # fmt: skip
+_OWNER = iam.ADMINISTRATION | frozenset(
     {
         "podyard.tokens.create", "podyard.tokens.list", "podyard.tokens.revoke",
         "podyard.invitations.create", "podyard.invitations.list", "podyard.invitations.revoke",
@@ -82,8 +92,11 @@ ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     STORAGE_USER: _OBJECTS,
     "billing.viewer": _BILLING,
     "monitoring.viewer": _MONITORING,  # what Prometheus needs, and no more
-    "owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER,
-    "platform.owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER | _PLATFORM,
+    **iam.GOOGLE_ROLES,
+    "viewer": _VIEW | iam.POLICY_VIEW | iam.ACCOUNTS_VIEW,
+    "editor": _EDIT,
+    "owner": _EDIT | _BILLING | _OWNER,
+    "platform.owner": _EDIT | _BILLING | _OWNER | _PLATFORM,
 }
 # the only role that is had on the whole platform and in no project
 PLATFORM_OWNER = "platform.owner"
@@ -107,6 +120,7 @@ class Principal:
     token_id: str | None = None
     expires: RealTime | None = None
     last_used: RealTime | None = None
+    only_in: str | None = None
 
     def may(self, permission: str, project: str) -> bool:
         roles = self.roles.get(project, frozenset()) | self.roles.get("*", frozenset())

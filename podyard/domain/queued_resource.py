@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from podyard.base.clock import PlatformTime
+from podyard.base.errors import Code
 from podyard.domain.machine import Machine
 from podyard.domain.node import NodeSpec, UsageClass
 
@@ -32,12 +33,12 @@ _DELETE = {"delete": _S.DELETING}
 # Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the
 # start of the queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES.
 # `repair`: a slice of a multislice is created again, or its nodes are in maintenance, and it is
-# ACTIVE again when all nodes are READY.
+# ACTIVE again when all nodes are READY. `fail` of CREATING: a request beyond quota is kept.
 QUEUED_RESOURCE = Machine(
     "queuedResource",
     _S.CREATING,
     {
-        _S.CREATING: {"accept": _S.ACCEPTED},
+        _S.CREATING: {"accept": _S.ACCEPTED, "fail": _S.FAILED},
         _S.ACCEPTED: {"wait": _S.WAITING_FOR_RESOURCES, "fail": _S.FAILED, **_DELETE},
         _S.WAITING_FOR_RESOURCES: {"provision": _S.PROVISIONING, "fail": _S.FAILED, **_DELETE},
         _S.PROVISIONING: {
@@ -66,6 +67,10 @@ STATES_DELETED_WITHOUT_FORCE = frozenset(
     {_S.ACCEPTED, _S.WAITING_FOR_RESOURCES, _S.FAILED, _S.SUSPENDED}
 )
 
+# Of Podyard's own command line: a request beyond quota stays in the list as FAILED. Google's
+# clients do not send it, and get HTTP 429.
+KEEP_REFUSED_HEADER = "X-Podyard-Keep-Refused"
+
 # placed in one unit of work; Google's largest multislice has far fewer slices
 QUEUED_RESOURCE_NODES_MAX = 256
 
@@ -83,7 +88,7 @@ class NodeRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueuedResourceSpec:
-    """What a client asks for.
+    """A queued resource as a client asks for it.
 
     The tiers of the API become usage classes: guaranteed is on-demand (with a run duration too:
     FLEX_START), guaranteed with `reserved` or a reservation's name is reserved, spot is spot, and
@@ -115,8 +120,9 @@ class QueuedResourceSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedResourceBase:
-    """What is kept of a queued resource and shown of it. `state_initiator` is USER or SERVICE once
-    it is being suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
+    """The fields of a queued resource that are kept and shown. `state_initiator` is USER or SERVICE
+    once it is being suspended; `error_*` say why it FAILED; `wait_reason` says why it still
+    waits."""
 
     queued_resource_key: str
     project: str
@@ -156,6 +162,11 @@ class QueuedResourceRecord(QueuedResourceBase):
     pending_operation: str | None
     repaired: Sequence[str]
     late_until: PlatformTime | None
+
+    @property
+    def is_refused(self) -> bool:
+        """True for a request beyond quota, kept with its reason: it holds no quota."""
+        return self.error_code == Code.RESOURCE_EXHAUSTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

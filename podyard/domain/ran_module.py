@@ -14,19 +14,20 @@ MODULES_KEPT_MAX = 10  # of one host: those that take the most on the slice
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RanModule:
-    """A module that JAX compiled there. `seconds` of one run on the devices of the slice, None
-    where it is not priced (`note` says why, or what is not modelled); `wall_seconds` from one run's
-    end to the next on this machine. `mfu`, `hfu`: model and hardware FLOPs utilization, 0 to 1."""
+    """A module that JAX compiled there. `seconds` of one run on the devices of the slice (`note`
+    says why there are none, or what is not modelled); `wall_seconds` from one run's end to the next
+    on this machine. `mfu`, `hfu`: model and hardware FLOPs utilization, 0 to 1. `fits`: on the
+    memory of a device. None: not known."""
 
     name: str
     runs: int
     seconds: float | None
     wall_seconds: float | None
-    mfu: float
-    fits: bool
+    mfu: float | None
+    fits: bool | None
     verdict: str
     note: str
-    hfu: float = 0.0
+    hfu: float | None = None
 
     def to_answer(self) -> dict[str, Any]:
         """Return the module as the API has it."""

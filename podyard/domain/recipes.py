@@ -14,8 +14,10 @@ import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import ClassVar
 
 from podyard.base.errors import invalid
+from podyard.base.training_settings import DIGITS, TEXTS
 
 Number = int | float
 
@@ -56,9 +58,41 @@ class Argument:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ChoiceArgument:
+    """One of `options`, which are texts."""
+
+    default: str
+    options: tuple[str, ...]
+    description: str
+
+    def check(self, name: str, value: object) -> str:
+        """`value`; raises INVALID_ARGUMENT naming `name` and the options."""
+        if not isinstance(value, str) or value not in self.options:
+            field = f"arguments.{name}"
+            raise invalid(f"{field} must be {' or '.join(self.options)}, got {value!r}", field)
+        return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlagArgument:
+    """True or false; the recipe decides where the default is None."""
+
+    options: ClassVar[tuple[str, ...]] = ("true", "false")
+    default: bool | None
+    description: str
+
+    def check(self, name: str, value: object) -> bool | None:
+        """`value`; raises INVALID_ARGUMENT naming `name`."""
+        if not isinstance(value, bool) and value is not self.default:
+            field = f"arguments.{name}"
+            raise invalid(f"{field} must be true or false, got {value!r}", field)
+        return value if isinstance(value, bool) else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class FolderArgument:
-    """A folder below the agent's data sets, which a job has to name: parts joined by "/", none of
-    them hidden."""
+    """A folder below the agent's data sets: parts joined by "/", none of them hidden. A job has to
+    name one where there is no default."""
 
     description: str
     default: str = ""
@@ -77,6 +111,9 @@ class FolderArgument:
         return value
 
 
+AnyArgument = Argument | ChoiceArgument | FlagArgument | FolderArgument
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecipeManifest:
     """Defaults are what a job gets that does not say. `training_example_count` is None where the
@@ -85,7 +122,7 @@ class RecipeManifest:
     name: str
     description: str
     modes: tuple[str, ...]
-    arguments: Mapping[str, Argument | FolderArgument]
+    arguments: Mapping[str, AnyArgument]
     default_steps: int
     default_global_batch: int
     default_checkpoint_every_steps: int
@@ -93,6 +130,9 @@ class RecipeManifest:
 
 
 _MODES = ("train", "evaluate", "predict", "export")
+_DTYPE = ChoiceArgument(
+    "bfloat16", ("bfloat16", "float32"), "type of activations; parameters are float32"
+)
 
 
 def _of_files(
@@ -168,6 +208,64 @@ _MANIFESTS = (
         steps=1000,
         global_batch=128,
     ),
+    RecipeManifest(
+        name="resnet-50",
+        description=(
+            "ResNet-50 with the weights of keras.applications; on scikit-learn's digits, or image "
+            "files"
+        ),
+        modes=_MODES,
+        arguments=MappingProxyType(
+            {
+                "variant": ChoiceArgument("v1", ("v1", "v1.5"), "v1: Keras', v1.5: MLPerf's"),
+                "imageSize": Argument(int, 224, 32, 512, "height and width of the images, pixels"),
+                "classes": Argument(int, 1000, 2, 100_000, "number of classes"),
+                "data": FolderArgument("sklearn-digits, or a folder below the data sets", DIGITS),
+                "dtype": _DTYPE,
+                "optimizer": ChoiceArgument(
+                    "momentum", ("momentum", "lars"), "what moves the parameters"
+                ),
+                "learningRate": Argument(
+                    float, 0.1, 1e-6, 100.0, "peak learning rate per 256 examples of the batch"
+                ),
+                "warmUpEpochs": Argument(
+                    int, 0, 0, 50, "epochs of ImageNet in which the learning rate rises"
+                ),
+                "batchNormGroups": Argument(
+                    int, 1, 1, 8192, "parts of a core's batch that are normalized by themselves"
+                ),
+            }
+        ),
+        default_steps=50,
+        default_global_batch=32,
+        default_checkpoint_every_steps=25,
+        training_example_count=None,
+    ),
+    RecipeManifest(
+        name="transformer-lm",
+        description=(
+            "Language model with the layers of GPT-2; on scikit-learn's texts, or text files; Adam"
+        ),
+        modes=_MODES,
+        arguments=MappingProxyType(
+            {
+                "layers": Argument(int, 12, 1, 1000, "transformer blocks"),
+                "width": Argument(int, 768, 8, 65_536, "size of a position's vector"),
+                "heads": Argument(int, 12, 1, 1024, "attention heads, which divide the width"),
+                "sequence": Argument(int, 1024, 2, 1 << 20, "tokens that the model sees at once"),
+                "vocabulary": Argument(int, 50_257, 2, 1 << 24, "different tokens"),
+                "data": FolderArgument("sklearn-texts, or a folder below the data sets", TEXTS),
+                "dtype": _DTYPE,
+                "scan": FlagArgument(None, "one traced block, run over all layers"),
+                "remat": FlagArgument(False, "compute activations again in the backward pass"),
+                "learningRate": Argument(float, 3e-4, 1e-6, 100.0, "learning rate"),
+            }
+        ),
+        default_steps=50,
+        default_global_batch=8,
+        default_checkpoint_every_steps=25,
+        training_example_count=None,
+    ),
 )
 
 RECIPES: Mapping[str, RecipeManifest] = MappingProxyType(
@@ -183,7 +281,7 @@ def manifest_of(recipe: str) -> RecipeManifest:
 
 
 def is_program(recipe: str) -> bool:
-    """Whether the recipe of a job is a user's program."""
+    """Return whether the recipe of a job is a user's program."""
     return ":" in recipe
 
 
@@ -214,10 +312,11 @@ def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, o
             raise invalid(
                 f"unknown argument {name!r} of recipe {recipe}: use {known}", f"arguments.{name}"
             )
-    return {
+    checked = {
         name: argument.check(name, arguments.get(name, argument.default))
         for name, argument in manifest.arguments.items()
     }
+    return {name: value for name, value in checked.items() if value is not None}
 
 
 def _program_arguments(arguments: Mapping[str, object]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from podyard.domain.machine import Machine
 
 
 class ReplicaState(StrEnum):
-    """What the agent or the replica last said."""
+    """The last state that the agent or the replica has reported."""
 
     PENDING = "PENDING"
     STARTING = "STARTING"
@@ -20,7 +20,7 @@ class ReplicaState(StrEnum):
 
 
 class Desired(StrEnum):
-    """What a replica is to do. YIELD: save its work and leave."""
+    """The state that a replica is to be in. YIELD: save its work and leave."""
 
     RUN = "RUN"
     YIELD = "YIELD"
@@ -28,8 +28,9 @@ class Desired(StrEnum):
 
 
 class ReplicaOutcome(StrEnum):
-    """What a replica said in the end. REFUSED: its job or its data is wrong, and another attempt
-    would fail, too. RELEASED: its agent left in order and took it along."""
+    """The end of a replica, by its own report. REFUSED: its job or its data is wrong, and another
+    attempt would fail, too. RELEASED: its machine left, in order or lost (cut off, killed, frozen),
+    and took it along."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -78,14 +79,14 @@ class Replica:
 
     @property
     def is_live(self) -> bool:
-        """Whether its process may be on its chips."""
+        """Return whether its process may be on its chips."""
         return self.state is not ReplicaState.EXITED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttemptUse:
-    """What all replicas of an attempt have taken of their machines so far: CPU time, and resident
-    memory over time."""
+    """The use of their machines by all replicas of an attempt so far: CPU time, and resident memory
+    over time."""
 
     job_key: str
     started: PlatformTime

@@ -87,7 +87,7 @@ class ReservationUse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReservationRoom:
-    """What a scheduling cycle knows of an ACTIVE reservation: how many chips more may be placed
+    """An ACTIVE reservation, as a scheduling cycle knows it: how many chips more may be placed
     under it."""
 
     reservation_key: str
@@ -117,6 +117,6 @@ def check_asked(asked: str, project: str, zone: str) -> None:
 
 
 def is_named(asked: str, name: str) -> bool:
-    """Whether the reservation `name` is one that a request for `asked` may use: it is named, or any
-    may be used."""
+    """Return whether the reservation `name` is one that a request for `asked` may use: it is named,
+    or any may be used."""
     return asked in ("", name) or asked.rsplit("/", 1)[-1] == ANY

@@ -46,8 +46,8 @@ class SliceOfNode:
 
 
 class HeldChips(NamedTuple):
-    """What a slice holds, and for whom: all that a count of chips needs. `chips` is a bit set of
-    the pod's chips."""
+    """The chips that a slice holds, and for whom: all that a count of chips needs. `chips` is a bit
+    set of the pod's chips."""
 
     pod_id: str
     project: str
@@ -56,7 +56,7 @@ class HeldChips(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """What a scheduling cycle knows of a slice. `chips` is a bit set of the pod's chips
+    """A slice, as a scheduling cycle knows it. `chips` is a bit set of the pod's chips
     (podyard.hardware.torus).
 
     `ends`: the latest moment at which its node ends by itself; None: nobody knows. One that has
@@ -89,7 +89,7 @@ class SliceRecord:
 
 
 def chips_text(chips: int) -> str:
-    """How a bit set is stored: hexadecimal."""
+    """Return how a bit set is stored: hexadecimal."""
     return f"{chips:x}"
 
 

@@ -1,4 +1,4 @@
-"""What is kept of each change of a state, for audit, the console and the checks."""
+"""Records of state changes, for audit, the console and the checks."""
 
 from __future__ import annotations
 

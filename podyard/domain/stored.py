@@ -1,4 +1,5 @@
-"""What Cloud Storage keeps: buckets, objects, uploads in parts, and the rules for their names."""
+"""Buckets and objects of Cloud Storage: buckets, objects, uploads in parts, and the rules for their
+names."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 class OperationClass(StrEnum):
-    """What a request is charged as (cloud.google.com/storage/pricing#operations-by-class): A
-    changes or lists, B reads. Deletions are free."""
+    """The class of a request by which it is charged
+    (cloud.google.com/storage/pricing#operations-by-class): A changes or lists, B reads. Deletions
+    are free."""
 
     A = "class-a"
     B = "class-b"
@@ -63,7 +65,7 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectFields:
-    """What a client says about an object. Empty texts were not given."""
+    """The fields of an object that a client sends. Empty texts were not given."""
 
     content_type: str = DEFAULT_CONTENT_TYPE
     content_encoding: str = ""
@@ -97,8 +99,7 @@ class StoredObject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preconditions:
-    """What must hold of the live version; None: anything. Generation 0 stands for no live
-    version."""
+    """Conditions on the live version; None: anything. Generation 0 stands for no live version."""
 
     generation: int | None = None
     not_generation: int | None = None

@@ -29,8 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def usual_way(metric: str) -> str:
-    """Which values of a metric are better when nobody says: more of a share of what is right, less
-    of anything else."""
+    """Return which values of a metric are better when nobody says: more of a share of what is
+    right, less of anything else."""
     return "max" if any(name in metric for name in MORE_IS_BETTER) else "min"
 
 
@@ -102,7 +102,7 @@ def check_elastic(elastic: Elastic, process_count: int) -> None:
 
 
 def usual_rate(batch: str) -> str:
-    """What the learning rate does when nobody says: it follows the batch."""
+    """Return what the learning rate does when nobody says: it follows the batch."""
     return "linear" if batch == "scale" else "keep"
 
 

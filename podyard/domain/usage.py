@@ -1,4 +1,4 @@
-"""What metering reads and makes: events of billable resources, and records of used seconds at one
+"""Inputs and results of metering: events of billable resources, and records of used seconds at one
 price."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DONE = "DONE"  # the state of operations
 
 
 class PriceUnit(StrEnum):
-    """What a price is for. A month is 730 hours; an operation takes no time; all others are per
+    """The unit of a price. A month is 730 hours; an operation takes no time; all others are per
     hour."""
 
     DEVICE_HOUR = "device_hour"
@@ -107,7 +107,7 @@ class UsageRecord:
 
     @property
     def seconds_used(self) -> range:
-        """Which ones, in POSIX seconds."""
+        """Return which ones, in POSIX seconds."""
         return range(self.start_second, self.start_second + self.seconds)
 
     def part(self, seconds: range) -> UsageRecord:
@@ -160,8 +160,8 @@ class LabelPeriod(NamedTuple):
 
 
 class BilledKind(StrEnum):
-    """What is billed. Host VMs are those of one node, and have its events. Operations are those of
-    one class on one bucket."""
+    """A billed kind of resource. Host VMs are those of one node, and have its events. Operations
+    are those of one class on one bucket."""
 
     NODE = "node"
     HOST = "host"
@@ -182,8 +182,8 @@ class BilledKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BilledResource:
-    """What a node, its host VMs (with a key of their own), a disk, a bucket or operations were, as
-    usage events say.
+    """A node, its host VMs (with a key of their own), a disk, a bucket or operations, as usage
+    events describe them.
 
     `created_by` empty: nobody knows any more. `labels`: one period after the other, from the first
     event on; labels that change within a second count from the next one.

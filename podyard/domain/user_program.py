@@ -237,7 +237,7 @@ def choose_entry(program: UserProgram, files: Sequence[str]) -> str:
 
 
 def command_text(program: UserProgram) -> str:
-    """What the shell runs."""
+    """Return what the shell runs."""
     if program.command:
         return program.command
     if program.module:
@@ -249,7 +249,7 @@ def command_text(program: UserProgram) -> str:
 
 
 def program_environment(program: UserProgram, job_id: str, attempt: int) -> dict[str, str]:
-    """What the program finds in addition to what every program on its host does."""
+    """Return what the program finds in addition to what every program on its host does."""
     output = program.output.rstrip("/")
     # Vertex AI's names for parts of the output.
     parts = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
@@ -261,7 +261,7 @@ def program_environment(program: UserProgram, job_id: str, attempt: int) -> dict
 
 
 def default_output(zone: str, job_id: str) -> str:
-    """Where a job writes in the bucket for jobs: plain names, by which it is found."""
+    """Return where a job writes in the bucket for jobs: plain names, by which it is found."""
     return f"/jobs/{zone}/{job_id}"
 
 
@@ -284,7 +284,7 @@ def refused_fields(given: Mapping[str, object]) -> PodyardError | None:
 
 
 def depends_on_source(requirements: str) -> bool:
-    """Whether the lines of a requirements.txt name other files of the source."""
+    """Return whether the lines of a requirements.txt name other files of the source."""
     lines = (line.strip() for line in requirements.splitlines())
     return any(
         line.startswith(("-", ".", "/", "file:")) or "://" in line or line.endswith(".whl")

@@ -66,7 +66,7 @@ class WebhookEndpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventMessage:
-    """What an endpoint is told: the body of a request, whose names are spelled as JSON has them.
+    """The message to an endpoint: the body of a request, whose names are spelled as JSON has them.
     `id` is the event's: requests may arrive twice."""
 
     id: str

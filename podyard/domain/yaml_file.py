@@ -1,4 +1,4 @@
-"""How the YAML of fleets, fault rules, scenarios and rate cards is parsed.
+"""Parsers of YAML for fleets, fault rules, scenarios and rate cards.
 
 One pass gives the data and the place of everything in it. A key that stands twice is refused:
 PyYAML alone keeps the last one in silence.
@@ -24,8 +24,8 @@ class YamlFile:
     root: yaml.Node | None
 
     def line_of(self, path: str) -> int:
-        """Where `faults[2].match.zone` is in the file; where it is missing, the line of what it is
-        missing in."""
+        """Return where `faults[2].match.zone` is in the file; where it is missing, the line of what
+        it is missing in."""
         node, line = self.root, 1
         for part in path.replace("[", ".").replace("]", "").split("."):
             if (

@@ -24,7 +24,11 @@ COMPILERS = ("podyard", "xla-tpu")
 # Estimates that are kept: asking again for the same function and shapes is asking once.
 _KEPT_ESTIMATES = 256
 
+# Traced programs that are kept: a plan asks for the same one on many accelerator types.
+_KEPT_PROGRAMS = 4
+
 _kept: OrderedDict[object, Estimate] = OrderedDict()
+_traced: OrderedDict[object, Program] = OrderedDict()
 
 
 def analyze(
@@ -62,7 +66,12 @@ def analyze(
         _kept.move_to_end(key)
         return found
     fed = arguments_named(infeed, _argument_names(fn, args)) if infeed else frozenset[int]()
-    program = _trace(fn, args, shardings)
+    traced = (fn, tree, shapes, shardings)
+    program = _traced.get(traced)
+    if program is None:
+        program = _traced[traced] = _trace(fn, args, shardings)
+        while len(_traced) > _KEPT_PROGRAMS:
+            _traced.popitem(last=False)
     estimate = estimate_program(program, kind, global_batch, host_loop, fed)
     if choice == "xla-tpu":
         from podyard.engine.exact import client

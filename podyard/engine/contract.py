@@ -1,8 +1,8 @@
-"""What the engine is told and what it needs from outside: one process of a gang, and three
+"""The engine's inputs, and the ports that it needs from outside: one process of a gang, and three
 Protocols around it.
 
-The engine knows neither HTTP nor a database; `workers/replica.py` implements the Protocols. No JAX
-in here.
+The engine knows neither HTTP nor a database; `workers/replica/replica.py` implements the
+Protocols. No JAX in here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODES = ("train", "evaluate", "predict", "export")
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaSpec:
-    """What one process of a gang is told.
+    """The spec of one process of a gang.
 
     `core_count` shards share the global batch, `core_count // host_count` on each host.
     `host_indices` are the hosts that this process holds; `rank` is its index among `process_count`
@@ -60,8 +60,8 @@ class ReplicaSpec:
 
 
 class Ended(enum.Enum):
-    """How a replica came to its end. YIELDED: in order, after a checkpoint, so that another gang
-    can go on."""
+    """The end of a replica. YIELDED: in order, after a checkpoint, so that another gang can go
+    on."""
 
     FINISHED = "FINISHED"
     YIELDED = "YIELDED"
@@ -87,7 +87,7 @@ class Rendezvous(Protocol):
 
 
 class MetricsSink(Protocol):
-    """What the process that holds host 0 reports (`log` and `stopping`: every process). Steps are
+    """The reports of the process that holds host 0 (`log` and `stopping`: every process). Steps are
     1-based.
 
     `evaluated`: what was measured on the test data after a step, by name ("val_loss"). `checkpoint`

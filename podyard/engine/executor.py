@@ -1,5 +1,5 @@
-"""One replica process of a job: what `workers/replica.py` runs. Importing this imports no JAX;
-`run_replica` does."""
+"""One replica process of a job: what `workers/replica/replica.py` runs. Importing this imports no
+JAX; `run_replica` does."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ _KINDS = {
 }  # fmt: skip
 
 Shapes = Mapping[str, tuple[int, ...]]
+Tensors = Mapping[str, NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +117,38 @@ class Exported:
         return count
 
 
+@dataclasses.dataclass(frozen=True)
+class ExportFiles:
+    """The content of an export's files. `tensors`: (parameters, statistics) by name; `program` is
+    called with both and a batch."""
+
+    manifest: Mapping[str, Any]
+    program: export.Exported
+    tensors: tuple[Tensors, Tensors]
+    inputs: Mapping[str, ExportedFeature]
+    output: ExportedFeature
+    batch_size: int | None
+
+
 def load(folder: Path) -> Exported:
-    """The model in `folder`, checked against its manifest.
+    """The model in `folder`; raises what `read_files` raises."""
+    files = read_files(folder)
+    # Here, whatever other devices this process has.
+    cpu = jax.devices("cpu")[0]
+    options = _known_options(files.manifest["compilerOptions"])
+    return Exported(
+        files.manifest["step"],
+        files.inputs,
+        files.output,
+        files.batch_size,
+        files.manifest,
+        jax.jit(files.program.call, compiler_options=options),
+        jax.device_put(files.tensors, cpu),
+    )
+
+
+def read_files(folder: Path) -> ExportFiles:
+    """The files of the export in `folder`, checked against its manifest.
 
     Raises PodyardError NOT_FOUND where no export is, DATA_LOSS for one that is damaged or
     incomplete, FAILED_PRECONDITION for one that this version of Podyard or of JAX does not read.
@@ -137,12 +168,7 @@ def load(folder: Path) -> Exported:
     tensors = _read_tensors(folder, files[MODEL], shapes)
     if _signature(program) != (*shapes, inputs, output, batch_size):
         raise _damage(folder, "its program is not the one that the manifest describes")
-    # Here, whatever other devices this process has.
-    cpu = jax.devices("cpu")[0]
-    run = jax.jit(program.call, compiler_options=_known_options(manifest["compilerOptions"]))
-    return Exported(
-        manifest["step"], inputs, output, batch_size, manifest, run, jax.device_put(tensors, cpu)
-    )
+    return ExportFiles(manifest, program, tensors, inputs, output, batch_size)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -202,7 +228,9 @@ def _read_program(data: bytes, manifest: Mapping[str, Any]) -> export.Exported:
     return program
 
 
-def _read_tensors(folder: Path, data: bytes, shapes: tuple[Shapes, Shapes]) -> tuple[Any, Any]:
+def _read_tensors(
+    folder: Path, data: bytes, shapes: tuple[Shapes, Shapes]
+) -> tuple[Tensors, Tensors]:
     """(parameters, statistics) by name."""
     try:
         tensors = safetensors.numpy.load(data)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from podyard.base.errors import PodyardError, failed_precondition, invalid
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.engine.analysis import analyze, analyze_stablehlo, parse_module
+from podyard.engine.cpu_limit import module_limit
 from podyard.engine.plan.tokens import TokensPerStep, token_inputs, tokens_per_step
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.report.summary import Report
@@ -27,17 +29,23 @@ from podyard.hardware.accelerator_types import parse
 def main() -> None:
     asked = json.load(sys.stdin)
     if "acceleratorTypes" in asked:
-        print(
-            json.dumps(
-                [_answer({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]
-            )
-        )
+        print(json.dumps(_answers(asked, asked["acceleratorTypes"])))
         return
     try:
         answer: dict[str, Any] = {"seconds": _seconds(_estimate(asked))}
     except PodyardError as error:
         answer = _refusal(error)
     print(json.dumps(answer))
+
+
+def _answers(asked: dict[str, Any], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what is known of each type. A module that is too long for one is too long for all."""
+    answers: list[dict[str, Any]] = []
+    for kind in kinds:
+        last = answers[-1] if answers else {}
+        is_too_long = last.get("code") == Code.OUT_OF_RANGE.name
+        answers.append(last if is_too_long else _answer({**asked, "acceleratorType": kind}))
+    return answers
 
 
 def _answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +85,8 @@ def _refusal(error: PodyardError) -> dict[str, Any]:
 def _estimate(asked: dict[str, Any]) -> Estimate:
     kind = asked["acceleratorType"]
     if "stablehlo" in asked:
-        return analyze_stablehlo(asked["stablehlo"], accelerator_type=kind)
+        with module_limit(asked["stablehlo"]):
+            return analyze_stablehlo(asked["stablehlo"], accelerator_type=kind)
     recipe = program_of(asked["recipe"], asked["arguments"])
     batch = asked["globalBatch"] or recipe.default_global_batch
     return analyze(

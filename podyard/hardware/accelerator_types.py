@@ -1,4 +1,4 @@
-"""Which accelerator types exist: the tables, and how a name or a wire configuration is read.
+"""Accelerator types: the tables, and how a name or a wire configuration is read.
 
 The tables are data with a source per table; libtpu cannot replace them, because it accepts shapes
 that Cloud TPU never offered. Chips, cores and hosts follow from the shape. A host (Google's TPU VM)
@@ -14,10 +14,11 @@ import re
 from collections.abc import Mapping
 
 from podyard.base.errors import invalid
-from podyard.hardware.generation import TYPES, Generation
+from podyard.hardware.generation import NO_GENERATION, TYPES, Generation
 from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS
 from podyard.hardware.topology import (
     CUBE_EDGE_CHIPS,
+    NO_TOPOLOGY,
     Shape,
     Topology,
     parse_topology,
@@ -32,7 +33,7 @@ KINDS_KEPT_MAX = 1024  # types with their topologies: more than are offered
 _CUBES_PER_DIMENSION_MAX = 64
 _SUB_CUBES: tuple[Shape, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
-_NAME = re.compile(r"(v[0-9a-z]*)-([1-9]\d{0,5})")
+_NAME = re.compile(r"((?:v|tpu)[0-9a-z]*)-([1-9]\d{0,5})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class AcceleratorType:
 
     @property
     def device_count(self) -> int:
-        """What JAX calls devices: cores on v2 and v3, chips from v4 on."""
+        """Return what JAX calls devices: cores on v2 and v3, chips from v4 on."""
         return self.chip_count * self.generation.devices_per_chip
 
     @property
@@ -175,16 +176,25 @@ def parse(name: str) -> AcceleratorType:
 
 
 @functools.lru_cache(KINDS_KEPT_MAX)
-def kind_of(name: str, topology: str) -> AcceleratorType:
+def kind_of(name: str, topology: str, host_count: int = 0) -> AcceleratorType:
     """The type of a name and a topology (empty: the name's own): v4 and v5p have shapes that are no
     name's default.
 
+    `host_count` (0: as on the TPU API): Compute Engine makes eight chips in two dimensions of one
+    host or of two. With NO_TOPOLOGY the name is that of a machine type without chips.
     Raises INVALID_ARGUMENT for what does not exist.
     """
+    if topology == NO_TOPOLOGY:
+        return AcceleratorType(name, NO_GENERATION, Topology((), ()), 0, 0, 1, "no chips")
+    kind = _kind_of(name, topology)
+    return dataclasses.replace(kind, host_count=host_count) if host_count else kind
+
+
+def _kind_of(name: str, topology: str) -> AcceleratorType:
     prefix = name.rsplit("-", 1)[0]
     for generation in GENERATIONS.values():
-        if topology and generation.wire_type is not None and generation.name_prefix == prefix:
-            return from_config(generation.wire_type, topology)
+        if topology and generation.shapes and generation.name_prefix == prefix:
+            return from_topology(generation, topology)
     return parse(name)
 
 
@@ -193,11 +203,8 @@ def _number(kind: AcceleratorType) -> int:
 
 
 def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
-    """The type of an acceleratorConfig `{type, topology}`; raises INVALID_ARGUMENT, saying why.
-
-    v4 and v5p take every legal A x B x C, also shapes that are no name's default; the name then
-    counts the cores.
-    """
+    """The type of an acceleratorConfig `{type, topology}` of the Cloud TPU API; raises
+    INVALID_ARGUMENT, saying why."""
     generation = BY_WIRE_TYPE.get(wire_type)
     if generation is None:
         raise invalid(
@@ -205,6 +212,15 @@ def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
             f"one of {', '.join(BY_WIRE_TYPE)}",
             "acceleratorConfig.type",
         )
+    return from_topology(generation, topology_text)
+
+
+def from_topology(generation: Generation, topology_text: str) -> AcceleratorType:
+    """Return the type of a generation with this topology; raises INVALID_ARGUMENT, saying why.
+
+    Three-dimensional generations take every legal A x B x C, also shapes that are no name's
+    default; the name then counts the cores.
+    """
     topology = parse_topology(generation, topology_text)
     kind = _by_shape().get((generation.name, topology.shape))
     if kind is not None and kind.topology == topology:

@@ -191,5 +191,5 @@ class CostModel:
 
     @property
     def keeps_for_nothing(self) -> bool:
-        """Whether results stay on the chip, and writing them there takes no time."""
+        """Return whether results stay on the chip, and writing them there takes no time."""
         return self.results_stay and not self.near_write_share

@@ -19,6 +19,7 @@ BOOK = "jax-ml/scaling-book:tpus.md@0819a7d"
 RUNTIMES = "cloud.google.com/tpu/docs/runtimes"
 TYPES = "https://cloud.google.com/tpu/docs/types-topologies"
 WIRE = "google.cloud.tpu.v2 AcceleratorConfig.Type (google-cloud-tpu 1.28.0)"
+MACHINES = "docs.cloud.google.com/compute/docs/tpus/tpu-machines"
 UNVERIFIED = "from memory, unverified"
 TORUS_2D_LINKS = "2D torus: two neighbours per dimension"
 TORUS_3D_LINKS = "3D torus: two neighbours per dimension"
@@ -54,8 +55,8 @@ class Power:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listing:
-    """How Google's price catalogue lists a generation: under which service, with which words, per
-    how many chips.
+    """The listing of a generation in Google's price catalogue: under which service, with which
+    words, per how many chips.
 
     A slice of `pod_chips` chips or more is a pod, which has a separate price (None: at no size).
     """
@@ -70,6 +71,16 @@ class Listing:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HostMachine:
+    """A host with this many chips, as a machine of Compute Engine. Unknown figures are None."""
+
+    chips: int
+    cpus: int | None
+    memory_gb: int | None
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Generation:
     """One TPU generation.
 
@@ -78,6 +89,7 @@ class Generation:
     a number can be checked against another one (peak = 2 x rows x columns x arrays x clock),
     tests/unit/hardware does it.
 
+    - `wire_type`: what the Cloud TPU API calls it; None: that API has no nodes of it.
     - `name_counts`: what the number in an accelerator type's name counts.
     - `devices_per_chip`: what JAX calls a device.
     - `hbm_usable_bytes_per_device`: what the real compiler lets one program use.
@@ -86,6 +98,9 @@ class Generation:
     - `usual_types`: what a plan compares if no types are given.
     - `quota_family`, `quota_pod_word`, `has_device_quota`: parts of quota names; whether single
       devices have a separate quota.
+    - `machines`: the machine types of Compute Engine, `FAMILY-CHIPSt`, that are hosts of it.
+    - `image_base`: how the family of images for its instances begins; the names of all generations
+      of one base follow.
     - `maintenance_from_chips`: the smallest slice whose maintenance a user may begin early (None:
       no slice).
     - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own
@@ -132,6 +147,8 @@ class Generation:
     quota_pod_word: str = "Pod"
     has_device_quota: bool = False
     machine_family: str = ""
+    image_base: str = ""
+    machines: tuple[HostMachine, ...] = ()
     maintenance_from_chips: int | None = None
     runtime_family: Literal["tensorflow", "v4", "pjrt"] | None = None
     runtime_version_default: str = ""
@@ -149,9 +166,35 @@ class Generation:
 
     @property
     def device_word(self) -> str:
-        """What a device is: a core, or a chip."""
+        """Return what a device is: a core, or a chip."""
         return "core" if self.devices_per_chip > 1 else "chip"
 
     @property
     def device_kind(self) -> str:
         return self.jax_kind or f"TPU {self.name}"
+
+
+# Of machines without chips: not one of GENERATIONS, so that it has neither pods nor a price.
+NO_GENERATION = Generation(
+    name="none",
+    wire_type=None,
+    name_prefix="",
+    cores_per_chip=0,
+    devices_per_chip=0,
+    name_counts="chips",
+    dimensions=2,
+    peak_bf16_flops_per_second=0,
+    peak_int8_ops_per_second=None,
+    hbm_bytes=0,
+    hbm_usable_bytes_per_device=0,
+    hbm_bytes_per_second=0,
+    ici_link_bytes_per_second=0,
+    ici_links_per_chip=0,
+    clock_hz=0,
+    mxu_rows=0,
+    mxu_columns=0,
+    mxu_count_per_core=0,
+    pod_shape=(),
+    sources={},
+    node_type=False,
+)

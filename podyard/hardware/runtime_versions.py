@@ -134,6 +134,35 @@ def runtime_versions_of(generation: Generation) -> tuple[RuntimeVersion, ...]:
     return tuple(item for item in RUNTIME_VERSIONS.values() if generation.name in item.generations)
 
 
+def job_versions_of(generation: Generation) -> tuple[str, ...]:
+    """Return the versions that a node of a job may have. Those of TPU Nodes (1.14) are among them
+    where the generation had TPU Nodes: people choose them for programs of their time."""
+    own = tuple(item.version for item in runtime_versions_of(generation))
+    older = TENSORFLOW_VERSIONS if generation.runtime_family == "tensorflow" else ()
+    return (*own, *(version for version in older if version not in own))
+
+
+def check_version(
+    version: str,
+    generation: Generation,
+    of_tpu_node: bool,
+    *,
+    of_job: bool = False,
+    unknown_allowed: bool = False,
+) -> None:
+    """Check what a node is asked for. Raises what `check_tensorflow` and `check_serves` raise.
+
+    `of_tpu_node`: v1's field holds TensorFlow versions, and so it does for nodes that were made by
+    v2; a runtime version that v1 shows for such a node may be sent back.
+    """
+    if of_job and version in job_versions_of(generation):
+        return
+    if of_tpu_node and version not in RUNTIME_VERSIONS:
+        check_tensorflow(version, unknown_allowed=unknown_allowed)
+    else:
+        check_serves(version, generation, unknown_allowed=unknown_allowed)
+
+
 def check_serves(version: str, generation: Generation, *, unknown_allowed: bool = False) -> None:
     """Raises INVALID_ARGUMENT when `version` does not exist, with the nearest name, or does not run
     on `generation`, with those that do."""

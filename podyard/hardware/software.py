@@ -51,24 +51,30 @@ class Software:
         return tuple(line for line in lines if not line.startswith("#"))
 
 
+# Cloud TPU's images have google-cloud-storage; notebooks on hosts run in ipykernel.
+_IN_ALL = ("google-cloud-storage", "ipykernel")
+
+# Keras turns images with the one and reads them with the other; images with TensorFlow have both.
+_WITH_TENSORFLOW = ("scipy", "pillow", *_IN_ALL)
+
 SOFTWARE = (
     Software(
         "JAX",
         "0.10.2",
         (11, 14),
-        ("jax==0.10.2", "flax", "optax", "orbax-checkpoint", "keras", "requests"),
+        ("jax==0.10.2", "flax", "optax", "orbax-checkpoint", "keras", "requests", *_IN_ALL),
     ),
-    Software("TensorFlow", "2.15.1", (9, 11), ("tensorflow-cpu==2.15.1",)),
-    Software("TensorFlow", "2.16.1", (9, 12), ("tensorflow-cpu==2.16.1",)),
-    Software("TensorFlow", "2.18.0", (9, 12), ("tensorflow-cpu==2.18.0",)),
-    Software("TensorFlow", "2.21.0", (10, 13), ("tensorflow-cpu==2.21.0",)),
-    Software("PyTorch", "2.13.0", (10, 14), ("torch==2.13.0", "numpy")),
+    Software("TensorFlow", "2.15.1", (9, 11), ("tensorflow-cpu==2.15.1", *_WITH_TENSORFLOW)),
+    Software("TensorFlow", "2.16.1", (9, 12), ("tensorflow-cpu==2.16.1", *_WITH_TENSORFLOW)),
+    Software("TensorFlow", "2.18.0", (9, 12), ("tensorflow-cpu==2.18.0", *_WITH_TENSORFLOW)),
+    Software("TensorFlow", "2.21.0", (10, 13), ("tensorflow-cpu==2.21.0", *_WITH_TENSORFLOW)),
+    Software("PyTorch", "2.13.0", (10, 14), ("torch==2.13.0", "numpy", *_IN_ALL)),
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SoftwareChoice:
-    """What a runtime version has here. `software` None: there is none, and `why` says why.
+    """The software of a runtime version here. `software` None: there is none, and `why` says why.
     `optional`: nobody asked for it, and hosts have it only where it is installed."""
 
     version: str
@@ -84,8 +90,8 @@ class SoftwareChoice:
 
 
 def software_of(version: str, python: int) -> SoftwareChoice:
-    """What the runtime version (or TensorFlow version of a TPU Node) `version` has for Python
-    3.`python`."""
+    """Return what the runtime version (or TensorFlow version of a TPU Node) `version` has for
+    Python 3.`python`."""
     found = _VERSION.fullmatch(version)
     if found is None and version not in _NIGHTLY:
         return SoftwareChoice(

@@ -18,6 +18,7 @@ from podyard.hardware.generation import Generation
 # A cube of the optical switches: the unit in which v4 and v5p slices get wrap-around links.
 CUBE_EDGE_CHIPS = 4
 CUBE_CHIPS = CUBE_EDGE_CHIPS**3
+NO_TOPOLOGY = "none"  # of a machine without chips
 
 Shape = tuple[int, ...]
 
@@ -40,7 +41,7 @@ class Topology:
     @property
     def text(self) -> str:
         """`4x4x8`, as the wire and TPU_TOPOLOGY write it (the twist is not part of it)."""
-        return shape_text(self.shape)
+        return shape_text(self.shape) or NO_TOPOLOGY
 
 
 def shape_text(shape: Shape) -> str:

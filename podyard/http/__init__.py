@@ -1,1 +1,1 @@
-"""What the API and the console share: authentication, the error envelope, limits."""
+"""Parts that the API and the console share: authentication, the error envelope, limits."""

@@ -28,7 +28,15 @@ class Authority:
     key: bytes
 
     @classmethod
-    def make(cls, name: str, now: datetime.datetime, days: int = VALID_DAYS) -> Authority:
+    def make(
+        cls,
+        name: str,
+        now: datetime.datetime,
+        days: int = VALID_DAYS,
+        domains: Sequence[str] = (),
+    ) -> Authority:
+        """`domains`: the only ones, with all hosts below them, that it may certify; none of them:
+        it may certify all."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -36,12 +44,15 @@ class Authority:
         # Elliptic keys: made in a millisecond, where RSA takes tenths of a second.
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
-        made = (
+        builder = (
             _builder(subject, subject, key.public_key(), key.public_key(), now, days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(key_cert_sign=True), critical=True)
-            .sign(key, hashes.SHA256())
         )
+        if domains:
+            permitted = [x509.DNSName(domain) for domain in domains]
+            builder = builder.add_extension(x509.NameConstraints(permitted, None), critical=True)
+        made = builder.sign(key, hashes.SHA256())
         return cls(made.public_bytes(_pem()), _private(key))
 
     def issue(self, hosts: Sequence[str], now: datetime.datetime) -> tuple[bytes, bytes]:
@@ -69,6 +80,11 @@ class Authority:
             .sign(signer, hashes.SHA256())
         )
         return made.public_bytes(_pem()), _private(key)
+
+    def lasts(self, moment: datetime.datetime, seconds: float) -> bool:
+        """Return whether it is valid now and for so many seconds more."""
+        later = moment + datetime.timedelta(seconds=seconds)
+        return self.is_valid_at(moment) and self.is_valid_at(later)
 
     def is_valid_at(self, moment: datetime.datetime) -> bool:
         from cryptography import x509

@@ -4,17 +4,11 @@ shows them."""
 from __future__ import annotations
 
 from podyard.domain.host import discovery_url
+from podyard.http.google import API_NAMES, API_PREFIX
 
 # APIs that gcloud asks on its way elsewhere, so that it finds them even where its proxy is not
 # used.
-_UNSERVED_APIS = (
-    "iam",
-    "iamcredentials",
-    "cloudresourcemanager",
-    "serviceusage",
-    "oslogin",
-    "logging",
-)
+_OTHER_APIS = (*API_NAMES, "iamcredentials", "oslogin")
 
 
 def own_variables(url: str, token: str, project: str, zone: str) -> dict[str, str]:
@@ -34,9 +28,9 @@ def gcloud_variables(url: str, token_file: str, project: str, zone: str) -> dict
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/",
         **{
             f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": (
-                f"{url}/google/{name}.googleapis.com/"
+                f"{url}{API_PREFIX}{name}.googleapis.com/"
             )
-            for name in _UNSERVED_APIS
+            for name in _OTHER_APIS
         },
         "CLOUDSDK_AUTH_TOKEN_HOST": f"{url}/token",
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": token_file,

@@ -1,4 +1,4 @@
-"""What every request works with, in the API and in the console alike: the platform's parts and who
+"""The context of every request, in the API and in the console alike: the platform's parts and who
 calls."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
 from podyard.control.billing import spending
 from podyard.control.jobs.host_use import HostUseHistory
-from podyard.db.condition import busy
-from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork
+from podyard.db.store.condition import busy
+from podyard.db.store.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.settings import Settings

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
-from podyard.http.guard import DOOR, LOOPBACK_HOSTS, AtDoor, client_address
+from podyard.http.guard import DOOR, LOOPBACK_HOSTS, AtDoor, check_host, client_address
 from podyard.http.limits import DoorLimits
 from podyard.settings import Settings
 
@@ -52,7 +52,9 @@ class Door:
         await self._app(scope, receive, send)
 
     def _check_host(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-        name = host_name(headers.get(b"host", b"").decode("latin-1"))
+        host = headers.get(b"host", b"").decode("latin-1")
+        check_host(host)
+        name = host_name(host)
         # The address of this very connection is right, too: a machine has several.
         own = scope["server"][0] if scope.get("server") else None
         if name not in self._names and name != own:

@@ -20,7 +20,7 @@ HEAD_BYTES_MAX = 16 << 10  # of the door's answer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoorTarget:
-    """Where tunnels lead, and with which credential. `refused` hears why one could not be
+    """The target of tunnels, and the credential for it. `refused` hears why one could not be
     opened."""
 
     url: str

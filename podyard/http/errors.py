@@ -67,8 +67,8 @@ def answer(
 
 
 def _allowed_methods(request: Request, error: HTTPException) -> str:
-    """What is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods only,
-    and the next route may have others; a mounted application has named all."""
+    """Return what is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods
+    only, and the next route may have others; a mounted application has named all."""
     routes = [route for route in request.scope["router"].routes if not isinstance(route, Mount)]
     found = [
         method

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from podyard.base.clock import PlatformTime, RealClock
 from podyard.base.errors import Code, ErrorInfo, PodyardError
-from podyard.db import faults as rows
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.platform import faults as rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.fault import LATENCY_SECONDS_MAX, Acts, FaultRule, Subject
 from podyard.http.errors import answer
 

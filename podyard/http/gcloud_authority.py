@@ -32,9 +32,7 @@ def authority(data: Path, clock: RealClock) -> Authority:
     moment = _moment(clock)
     try:
         found = Authority(roots_path(data).read_bytes(), (data / _KEY_FILE).read_bytes())
-        if found.is_valid_at(moment) and found.is_valid_at(
-            moment + datetime.timedelta(seconds=_LEFT_SECONDS_MIN)
-        ):
+        if found.lasts(moment, _LEFT_SECONDS_MIN):
             return found
     except (FileNotFoundError, ValueError):
         pass

@@ -29,6 +29,7 @@ from podyard.control.access import identity
 from podyard.domain.credential import EXPIRES_HEADER, expires_soon
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
+from podyard.http.google import API_NAMES, API_PREFIX
 from podyard.http.limits import DoorLimits
 
 logger = logging.getLogger(__name__)
@@ -36,16 +37,21 @@ logger = logging.getLogger(__name__)
 # 1 MiB: the largest request is a batch of metrics; programs go to the object store
 BODY_BYTES_MAX = 1 << 20
 SOURCE_BYTES_MAX = (512 << 20) + BODY_BYTES_MAX  # of a job's source, with the form around it
-PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still work
+PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still read
 PRINCIPAL_CACHE_MAX = 4096
 SESSION_COOKIE = "podyard_session"
 CSRF_FIELD = "csrf_token"
 CREDENTIAL_CHARACTERS_MAX = 4096  # a self-signed JWT has about 900
+# Google's paths, old and new, at which a person lets a client act for them.
+AUTHORIZATION_PATHS = ("/o/oauth2/auth", "/o/oauth2/v2/auth")
+REVOKE_PATH = "/revoke"
 # Who asks for a token, for the shape of the API, or whether we live, has no credential yet.
 PUBLIC_PATHS = frozenset(
     {
         "/healthz", "/readyz", "/login", "/sign-in", "/favicon.ico", "/token", "/$discovery/rest",
-        "/podyard/v1/invitations:accept", "/podyard/v1/agents:join",
+        "/podyard/v1/invitations:accept", "/podyard/v1/agents:join", REVOKE_PATH,
+        *AUTHORIZATION_PATHS,
+        *(f"{API_PREFIX}{name}.googleapis.com/$discovery/rest" for name in API_NAMES),
     }
 )  # fmt: skip
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
@@ -59,6 +65,7 @@ CONSOLE_PREFIX = "/console"
 DOOR = "podyard.door"  # in the scope of a request that came through the door: an AtDoor
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _LOOPBACK_ADDRESS = re.compile(r"127(\.\d{1,3}){3}")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -85,14 +92,14 @@ Authenticate = Callable[[str], Principal]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AtDoor:
-    """What the door has found: `refusal` is why the request goes no further."""
+    """The result of the door's check: `refusal` is why the request goes no further."""
 
     limits: DoorLimits
     refusal: PodyardError | None
 
 
 def client_address(scope: Scope) -> str:
-    """Who is at the other end; "" where nobody says."""
+    """Return who is at the other end; "" where nobody says."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -128,16 +135,18 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                own = [*message.get("headers", ())]
+                names = {name for name, _ in own}
                 message["headers"] = [
-                    *message.get("headers", ()),
-                    *SECURITY_HEADERS,
+                    *own,
+                    *(header for header in SECURITY_HEADERS if header[0] not in names),
                     *self._expiry(state["principal"]),
                 ]
             await send(message)
 
         headers: dict[bytes, bytes] = dict(scope["headers"])
         state = scope.setdefault("state", {})
-        state["principal"] = None
+        state.update(principal=None, guard=self)
         door: AtDoor | None = scope.get(DOOR)
         try:
             if len(headers) < len(scope["headers"]):
@@ -150,11 +159,7 @@ class Guard:
             capability = _strip_capability(scope)
             if not is_public(scope["path"]):
                 credential, by_cookie = _credential(scope, headers, capability)
-                found = self._cache.get(credential)
-                if found is not None and found[0] > self._clock.monotonic_seconds():
-                    state["principal"] = found[1]
-                else:
-                    state["principal"] = await self._look_up(credential)
+                state["principal"] = await self._principal(credential, scope["method"])
                 state["token"] = credential
                 if door is not None:
                     door.limits.on_caller(_caller_key(state["principal"]))
@@ -181,6 +186,7 @@ class Guard:
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
+        check_host(host)
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         # A host's programs know services by its address, which no page of another site can take as
         # its name.
@@ -197,21 +203,53 @@ class Guard:
             return ()
         return ((EXPIRES_HEADER.encode(), principal.expires.rfc3339().encode()),)
 
+    async def _principal(self, credential: str, method: str) -> Principal:
+        """Return the caller. What a person writes, such as another token, is checked in the
+        database: a revoked token reads for a second more, and changes nothing. Agents and replicas
+        report twice a second and mint nothing."""
+        known = self._cache.get(credential)
+        if known is not None and known[0] > self._clock.monotonic_seconds():
+            is_machine = known[1].agent_id is not None or known[1].attempt_id is not None
+            if method in SAFE_METHODS or is_machine:
+                return known[1]
+        return await self._look_up(credential)
+
     async def _look_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:
             raise identity.credential_error(
                 "ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS
             )
-        now = self._clock.monotonic_seconds()
+        now, cache = self._clock.monotonic_seconds(), self._cache
         principal = await to_thread.run_sync(self._authenticate, credential)
-        if len(self._cache) >= PRINCIPAL_CACHE_MAX:
-            self._cache.clear()
-        self._cache[credential] = (now + PRINCIPAL_CACHE_SECONDS, principal)
+        if len(cache) >= PRINCIPAL_CACHE_MAX:
+            cache.clear()
+        cache[credential] = (now + PRINCIPAL_CACHE_SECONDS, principal)
         return principal
+
+    def forget(self) -> None:
+        """Look every caller up at their next request. A look-up that is under way may have read the
+        roles of before: it keeps its answer in the cache that is dropped."""
+        self._cache = {}
+
+
+def forget_principals(request: Request) -> None:
+    """Let a change of roles be in force at the next request of this process; other processes (of
+    storage, or more of the API) follow within `PRINCIPAL_CACHE_SECONDS`."""
+    guard: Guard = request.state.guard
+    guard.forget()
+
+
+def check_host(host: str) -> None:
+    """Raise INVALID_ARGUMENT unless a Host header is a name or an address with at most a port (RFC
+    9110, 7.2). A proxy may read `a@b` or `a:1@b` as another host's."""
+    if host and not _HOST.fullmatch(host):
+        raise PodyardError(
+            Code.INVALID_ARGUMENT, f"Host {host!r} is not a host name with an optional port"
+        )
 
 
 def _caller_key(principal: Principal) -> str:
-    """Who a request counts for: each agent and each replica for itself."""
+    """Return who a request counts for: each agent and each replica for itself."""
     return principal.attempt_id or principal.agent_id or principal.email
 
 

@@ -1,4 +1,4 @@
-"""How another machine joins: the address of this platform for it, and what it is to trust."""
+"""Joining of other machines: the address of this platform for it, and what it is to trust."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def token(settings: Settings, secret: str) -> str:
 
 
 def command(settings: Settings, base_url: str, secret: str) -> str:
-    """What to run on the machine that is to join."""
+    """Return what to run on the machine that is to join."""
     return f"podyard agent join {address(settings, base_url)} --token {token(settings, secret)}"

@@ -1,4 +1,4 @@
-"""How much one caller may ask: token buckets, in the memory of each API process.
+"""Limits of one caller: token buckets, in the memory of each API process.
 
 Two API processes therefore give a caller twice as much; the limits are there against floods, not to
 sell.

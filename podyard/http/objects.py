@@ -29,12 +29,12 @@ class ObjectFiles:
         return self.path(name).read_bytes()
 
     def path(self, name: str) -> Path:
-        """Where a file lies that is too large to be read at once. Raises NOT_FOUND."""
+        """Return where a file lies that is too large to be read at once. Raises NOT_FOUND."""
         path = self._root / name
         if not self._is_ours(path):
             raise not_found(name)
         return path
 
     def _is_ours(self, path: Path) -> bool:
-        """Whether it is a file, and no link inside of the root leads out of it."""
+        """Return whether it is a file, and no link inside of the root leads out of it."""
         return path.is_file() and path.resolve().is_relative_to(self._root.resolve())

@@ -16,8 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How long a client may take to send one request, in seconds. They bound the whole, not the
-    pauses: a client that sends a byte now and then would never pause for long."""
+    """The seconds that a client may take to send one request. They bound the whole, not the pauses:
+    a client that sends a byte now and then would never pause for long."""
 
     # from the connection, or the first byte on a kept one, to the end of the headers
     head_seconds: float = 20.0

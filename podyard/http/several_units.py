@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from podyard.control.billing import closing
 from podyard.control.billing.kept_bills import Behind
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import Principal
 from podyard.pricing.sku import RateCard

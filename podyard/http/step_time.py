@@ -1,4 +1,4 @@
-"""What a step of a simulated job takes: the estimate of `podyard estimate`, found before the job is
+"""The time of a simulated job's step: the estimate of `podyard estimate`, found before the job is
 written."""
 
 from __future__ import annotations
@@ -29,22 +29,9 @@ ESTIMATE_SECONDS_MAX = 120.0  # the largest recipes are traced in a tenth of it
 ESTIMATES_KEPT = 256
 TABLES_KEPT = 32  # of several types each; a question may hold a module of a megabyte
 ESTIMATING_MAX = 2  # processes at once, each of which takes a core
-ESTIMATED = "podyard"  # what a recipe that is only estimated counts as: a program of this module
+_FORMER_PREFIX = "podyard:"  # of stored jobs, whose recipe could only be estimated
 _ESTIMATING = threading.BoundedSemaphore(ESTIMATING_MAX)
 _MODULE = re.compile(r"\bmodule\s+@([A-Za-z_][A-Za-z0-9_]*)")
-
-
-def estimated_name(recipe: str) -> str:
-    """The name that a simulated job's recipe has: that of a program if jobs cannot train it."""
-    from podyard.engine.recipes.programs import PROGRAMS  # late: the engine costs the API's start
-
-    if recipe in RECIPES:
-        return recipe
-    if recipe not in PROGRAMS:
-        raise invalid(
-            f"unknown recipe {recipe!r}: use {', '.join(sorted({*RECIPES, *PROGRAMS}))}", "recipe"
-        )
-    return f"{ESTIMATED}:{recipe}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +63,7 @@ class StepEstimate:
 
 def recipe_names() -> Sequence[str]:
     """The recipes that can be estimated."""
-    from podyard.engine.recipes.programs import PROGRAMS  # late, as below
+    from podyard.engine.recipes.programs import PROGRAMS  # late: the engine costs the API's start
 
     return tuple(PROGRAMS)
 
@@ -88,9 +75,7 @@ def estimates(
     Raises INVALID_ARGUMENT for an unknown recipe, and what `_answer_of` raises."""
     if recipe not in recipe_names():
         raise invalid(f"unknown recipe {recipe!r}: use {', '.join(recipe_names())}", "recipe")
-    needed = RECIPES[recipe].arguments if recipe in RECIPES else {}
-    folders = {name: "none" for name, item in needed.items() if isinstance(item, FolderArgument)}
-    given = {**folders, **arguments}
+    given = {**_folders(recipe), **arguments}
     question = {
         "recipe": recipe,
         "arguments": given,
@@ -122,15 +107,10 @@ def with_step_time(
         if stablehlo is not None:
             raise invalid("stablehlo can only be used with execution simulated", "stablehlo")
         return asked
-    recipe = asked.recipe
-    manifest = RECIPES.get(recipe or "")
-    if manifest is not None:  # nothing is read from the data
-        needed = {
-            name: "none"
-            for name, item in manifest.arguments.items()
-            if isinstance(item, FolderArgument)
-        }
-        asked = dataclasses.replace(asked, arguments={**needed, **asked.arguments})
+    recipe = None if asked.recipe is None else asked.recipe.removeprefix(_FORMER_PREFIX)
+    if recipe is not None and recipe in RECIPES:
+        arguments = {**_estimated_arguments(recipe), **asked.arguments}
+        asked = dataclasses.replace(asked, recipe=recipe, arguments=arguments)
     kind_name, cores = _kind(request, project, zone, node)
     if stablehlo is not None:
         named = _MODULE.search(stablehlo)
@@ -138,17 +118,36 @@ def with_step_time(
         recipe = f"stablehlo:{named[1] if named else 'main'}"
         asked = dataclasses.replace(asked, recipe=recipe, global_batch=batch)
         question: dict[str, object] = {"acceleratorType": kind_name, "stablehlo": stablehlo}
-    elif recipe is None or (is_program(recipe) and not recipe.startswith(f"{ESTIMATED}:")):
+    elif recipe is None or is_program(recipe):
         return asked  # of a user's own: nothing is known of it
     else:
-        name, arguments = recipe.removeprefix(f"{ESTIMATED}:"), dict(asked.arguments)
         question = {
-            "acceleratorType": kind_name, "recipe": name, "arguments": arguments,
+            "acceleratorType": kind_name, "recipe": recipe, "arguments": dict(asked.arguments),
             "globalBatch": asked.global_batch
         }  # fmt: skip
     if asked.step_seconds is not None:
         return asked
     return dataclasses.replace(asked, step_seconds=_ask(json.dumps(question)))
+
+
+def _estimated_arguments(recipe: str) -> dict[str, object]:
+    """Return the defaults of `podyard estimate`, with a name for data, of which nothing is read."""
+    from podyard.engine.recipes.programs import PROGRAMS  # late, as above
+
+    known = {
+        name: argument.default
+        for name, argument in PROGRAMS[recipe].arguments.items()
+        if argument.default is not None
+    }
+    return {**known, **_folders(recipe)}
+
+
+def _folders(recipe: str) -> dict[str, object]:
+    return {
+        name: "none"
+        for name, argument in RECIPES[recipe].arguments.items()
+        if isinstance(argument, FolderArgument)
+    }
 
 
 def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tuple[str, int]:
@@ -186,7 +185,7 @@ def _ask(question: str) -> float:
 
 
 def _answer_of(question: str) -> Any:
-    """What the process says. Raises UNAVAILABLE and FAILED_PRECONDITION."""
+    """Return what the process says. Raises UNAVAILABLE and FAILED_PRECONDITION."""
     command = python_command("-m", "podyard.engine.step_time")
     if not _ESTIMATING.acquire(timeout=ESTIMATE_SECONDS_MAX):
         raise PodyardError(

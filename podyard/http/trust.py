@@ -1,5 +1,5 @@
-"""What a client of the door trusts: the machine's own roots, a file of certificates, or the one
-with a fingerprint.
+"""Trust of the door's clients: the machine's own roots, a file of certificates, or the one with a
+fingerprint.
 
 A yard's self-made certificate is signed by its own authority. The door sends that authority with
 each handshake, so a client that knows its fingerprint (`sha256:<hex of the certificate's DER>`) can
@@ -93,8 +93,8 @@ def context(ca: Path | None = None, authority: str | None = None) -> ssl.SSLCont
 
 
 def context_of_environment(url: str, environ: Mapping[str, str] | None = None) -> ssl.SSLContext:
-    """What PODYARD_CA says, else PODYARD_FINGERPRINT (for the server at `url`); the machine's roots
-    without both."""
+    """Return what PODYARD_CA says, else PODYARD_FINGERPRINT (for the server at `url`); the
+    machine's roots without both."""
     env = os.environ if environ is None else environ
     path, wanted = env.get(CA_VARIABLE), env.get(FINGERPRINT_VARIABLE)
     if path or not wanted:

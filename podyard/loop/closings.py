@@ -12,8 +12,8 @@ from podyard.base.clock import PlatformTime, RealClock
 from podyard.base.errors import PodyardError
 from podyard.control.billing import closing, invoice_records
 from podyard.control.billing.closing import Prepared
-from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database
+from podyard.db.store.condition import DATABASE_ERRORS
+from podyard.db.store.unit_of_work import Database
 from podyard.pricing.current_card import default_rate_card
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ class Closings:
         self._future: Future[Prepared | None] | None = None
 
     def of(self, project: str, due: PlatformTime) -> tuple[bool, Prepared | None]:
-        """Whether the account's bill is computed, and the bill (None: its month is not over when
-        its timer is due). One that is not there after a short while is asked for again later; it is
-        handed out once. Raises what computing it has raised."""
+        """Return whether the account's bill is computed, and the bill (None: its month is not over
+        when its timer is due). One that is not there after a short while is asked for again later;
+        it is handed out once. Raises what computing it has raised."""
         if self._future is None:
             self._begin(project, due)
         began = self._clock.monotonic_seconds()

@@ -10,9 +10,10 @@ from functools import partial
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
-from podyard.db import retention, webhooks
-from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.platform import webhooks
+from podyard.db.store.condition import DATABASE_ERRORS
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.views import retention
 from podyard.loop.steps import ACTOR
 from podyard.settings import Settings
 

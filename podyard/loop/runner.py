@@ -14,9 +14,9 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.heartbeat import Heartbeat
 from podyard.base.pokes import Pokes
 from podyard.base.rng import secret_token
-from podyard.db import leases
-from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database
+from podyard.db.store import leases
+from podyard.db.store.condition import DATABASE_ERRORS
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.ports import Send
 from podyard.loop.closings import keep_older_records
@@ -100,8 +100,8 @@ def follow(database: Database, ended: str) -> None:
 
 
 def _is_prepared(database: Database) -> bool:
-    """Whether the API has made the schema and the clock: at the very first start the loop is there
-    before them."""
+    """Return whether the API has made the schema and the clock: at the very first start the loop is
+    there before them."""
     try:
         return database.read(lambda uow: uow.clock is not None)
     except DATABASE_ERRORS:

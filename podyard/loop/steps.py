@@ -30,18 +30,20 @@ from podyard.base.rng import Streams
 from podyard.control.billing import accounts, budgets, closing, exports
 from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
+from podyard.control.compute.instances import groups
 from podyard.control.jobs import gangs, log_copies, own_nodes, preemption, reconcile, recovery
 from podyard.control.platform import webhook_endpoints, webhooks
-from podyard.db import attempts, jobs, leases, outbox, platform_clock, replicas, timers
-from podyard.db import budgets as budget_rows
-from podyard.db import exports as export_rows
-from podyard.db import faults as fault_rows
-from podyard.db import fleet as fleet_rows
-from podyard.db import hosts as host_rows
-from podyard.db import nodes as node_rows
-from podyard.db import webhooks as webhook_rows
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import Database, Stale, UnitOfWork
+from podyard.db.billing import budgets as budget_rows
+from podyard.db.billing import exports as export_rows
+from podyard.db.compute import hosts as host_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts, jobs, replicas
+from podyard.db.platform import faults as fault_rows
+from podyard.db.platform import webhooks as webhook_rows
+from podyard.db.store import leases, outbox, platform_clock, timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import Database, Stale, UnitOfWork
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.plan import Action, Place, PlaceGroup, Preempt, Wait, WaitGroup
 from podyard.domain.ports import Send
@@ -123,10 +125,9 @@ class Loop:
         return True
 
     def _rest(self) -> None:
-        """Where the round has found nothing to do, the next ones need not look until something is
-        committed, a timer
-        may be due, or it is time to reconcile. On SQLite only, which says at once whether anything
-        is committed."""
+        """Wait where the round has found nothing to do, until something is committed, a timer may
+        be due, or it is time to reconcile. On SQLite only, which says at once whether anything is
+        committed."""
         self._still_until = float("-inf")
         now = self.clock.monotonic_seconds()
         # the next anchor may take the clock far ahead
@@ -149,8 +150,8 @@ class Loop:
         self._still_until = self.database.read(still_until)
 
     def rest_seconds(self) -> float:
-        """How long there is nothing to do unless something is committed; 0 where the next round has
-        to look."""
+        """Return how long there is nothing to do unless something is committed; 0 where the next
+        round has to look."""
         if not self._is_at_rest():
             return 0.0
         until = min(self._still_until, self._anchored_at + self._period(ANCHOR_AT_REST_SECONDS))
@@ -219,8 +220,8 @@ class Loop:
             self.database.run(partial(platform_clock.reach, goal=goal, real=real), actor=ACTOR)
 
     def _fire_until(self, goal: PlatformTime, *, virtual: bool = False) -> bool:
-        """Whether everything that is due until then has been fired; otherwise the next round goes
-        on."""
+        """Return whether everything that is due until then has been fired; otherwise the next round
+        goes on."""
         outdated = 0
         for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
             if virtual and self._anything_waits():
@@ -262,8 +263,8 @@ class Loop:
         return False
 
     def _anything_waits(self) -> bool:
-        """Whether a node, a group, a job or a budget waits for a look: asked in one reading, since
-        mostly none does."""
+        """Return whether a node, a group, a job or a budget waits for a look: asked in one reading,
+        since mostly none does."""
         looks = (
             self._is_due,
             budget_rows.any_to_look_at,
@@ -278,7 +279,7 @@ class Loop:
             self._fire_until(self.database.read(lambda uow: uow.now))
 
     def _place_waiting(self) -> bool:
-        """Whether a cycle has decided anything."""
+        """Return whether a cycle has decided anything."""
         if not self.database.read(self._is_due):
             return False
         stamp, snapshot, now = self.database.read(
@@ -313,7 +314,7 @@ class Loop:
         return True
 
     def _is_due(self, uow: UnitOfWork) -> bool:
-        """Whether something waits that has not got its answer from what there is now."""
+        """Return whether something waits that has not got its answer from what there is now."""
         if not fleet_rows.anything_waits(uow):
             return False
         stamp = fleet_rows.stamp(uow)
@@ -375,7 +376,7 @@ class Loop:
             pass
 
     def _send_batch(self) -> bool:
-        """Whether more may wait."""
+        """Return whether more may wait."""
         waiting = self.database.read(outbox.list_unsent)
         sent = []
         for message in waiting:
@@ -486,6 +487,7 @@ _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
     "queuedResource": queued_resources.on_timer,
     "reservation": lambda uow, _, timer: reservations.on_timer(uow, timer),
     "maintenance": maintenance.on_timer,
+    groups.OWNER: groups.on_timer,
     "fault": faults.on_timer,
     "chips": lambda uow, _, timer: recovery.on_timer(uow, timer),
     "budget": budgets.on_timer,

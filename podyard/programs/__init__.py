@@ -1,4 +1,4 @@
-"""What Podyard adds to users' own programs.
+"""Shims for users' own programs.
 
 The hook and the shims run in their processes: late, without a token, on the standard library and
 what the program has imported, since their Python need not have Podyard. Where a shim fails, the
@@ -16,7 +16,7 @@ SITE_HOOK = Path(__file__).parent / "site_hook"
 
 
 def hook_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """What has the hook run at the start of every Python: it goes first on PYTHONPATH.
+    """Return what has the hook run at the start of every Python: it goes first on PYTHONPATH.
 
     A program may be started with another PYTHONPATH. Python then finds the hook by
     PODYARD_SITE_HOOK if Podyard is installed in its environment: `podyard_programs.pth`, at the top

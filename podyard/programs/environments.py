@@ -114,7 +114,7 @@ def make(
                 elif line.startswith("Installing collected packages"):
                     tell(f"{software.title}: installing the packages")
 
-            _run((python, "-m", "pip", "install", *options, *alone, *wanted), note, check)
+            _run((python, "-I", "-m", "pip", "install", *options, *alone, *wanted), note, check)
             (packages,) = (path / "lib").glob("python3.*/site-packages")
             shutil.copy(SITE_HOOK.with_name("podyard_programs.pth"), packages)
             (path / _DONE).touch()
@@ -125,7 +125,7 @@ def make(
 
 
 def remove(software: Software, folder: Path) -> bool:
-    """Whether any was there: those of earlier lock files and other Pythons go, too."""
+    """Return whether any was there: those of earlier lock files and other Pythons go, too."""
     found = [path for path in folder.glob(f"{software.name}-*") if path.is_dir()]
     for path in found:
         (path / _DONE).unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def list_made(folder: Path) -> tuple[Software, ...]:
 
 
 def activate(environment: Mapping[str, str], path: Path) -> dict[str, str]:
-    """What changes where programs run in the environment at `path`."""
+    """Return what changes where programs run in the environment at `path`."""
     first = str(path / "bin")
     rest = [
         entry for entry in environment.get("PATH", "").split(os.pathsep) if entry not in ("", first)

@@ -1,5 +1,5 @@
-"""What the modules of a program would take on the slice: a process that reads them from files and
-prices each once.
+"""Estimates of a program's modules on the slice: a process that reads them from files and prices
+each once.
 
     python -m podyard.programs.estimator RUN VERDICTS ACCELERATOR_TYPE COMPILER
 
@@ -33,6 +33,7 @@ from podyard.engine.report.summary import Report, bytes_text, time_text
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
+from podyard.programs.modules import hlo_records
 from podyard.programs.records import (
     MODULE_BYTES_MAX,
     MODULES_MAX,
@@ -182,6 +183,7 @@ def analyze(
 ) -> engine.Estimate:
     """Return the engine's estimate of a run's module on `slices` slices of `kind`; None: on as many
     as it is written for. Raises PodyardError as `engine.analyze_stablehlo` does."""
+    text = hlo_records.text_of(text)
     return engine.analyze_stablehlo(
         text.decode(errors="replace"),
         accelerator_type=kind.name,
@@ -200,6 +202,7 @@ def estimate(
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
+        text = hlo_records.text_of(text)
         found = analyze(text, kind, compiler, slices)
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
@@ -285,7 +288,7 @@ def _kernels(found: engine.Estimate) -> tuple[str, ...]:
 
 
 def _notes(text: bytes) -> tuple[str, ...]:
-    """What who wrote the module says of it, in the comments before it."""
+    """Return what who wrote the module says of it, in the comments before it."""
     lines = text[:_NOTES_BYTES].decode(errors="replace").splitlines()
     return tuple(line[len(NOTE) :] for line in lines if line.startswith(NOTE))
 
@@ -361,7 +364,7 @@ def _write(path: Path, data: dict[str, Any]) -> None:
 
 
 def command(run: Path, verdicts: Path, on: PricedOn) -> list[str]:
-    """What starts the process."""
+    """Return what starts the process."""
     arguments = (str(run), str(verdicts), on.kind.name, on.compiler, str(on.slices))
     return python_command("-m", "podyard.programs.estimator", *arguments)
 

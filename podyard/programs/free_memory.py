@@ -1,5 +1,4 @@
-"""How much memory this machine has left, as its kernel says: users' Pythons need not have
-psutil."""
+"""Free memory of this machine, by its kernel: users' Pythons need not have psutil."""
 
 from __future__ import annotations
 

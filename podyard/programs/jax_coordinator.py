@@ -44,7 +44,7 @@ def on_host(address: str, own: str) -> str:
 
 
 def listening_on(address: str, dialled: str) -> str:
-    """Where a coordinator that asks for `address` and is dialled at `dialled` listens.
+    """Return where a coordinator that asks for `address` and is dialled at `dialled` listens.
 
     Values that the program chose stay unchanged, and so does everything if `dialled` is not an
     address of this machine.

@@ -271,7 +271,7 @@ class DryRun:
             self._made[id(one)] = weakref.ref(one, _forget(self._made, id(one)))
 
     def is_made(self, value: Any) -> bool:
-        """Whether a value is none that was computed."""
+        """Return whether a value is none that was computed."""
         return id(internals.array_of(value)) in self._made
 
     def _view(self, shape: Sequence[int], dtype: Any) -> NDArray[Any]:

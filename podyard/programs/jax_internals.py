@@ -140,8 +140,8 @@ def make_cpus_local() -> None:
 
 
 def join_processes(count: int, index: int) -> None:
-    """What `jax.distributed.initialize()` does, for programs on several hosts that do not call it:
-    a TPU's own runtime joins the hosts of a slice. Its arguments come from the environment."""
+    """Do the work of `jax.distributed.initialize()` for programs on several hosts that do not call
+    it: a TPU's own runtime joins the hosts of a slice. Its arguments come from the environment."""
     if distributed.global_state.client is None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
 
@@ -158,7 +158,7 @@ def has_backends() -> bool:
 
 
 def process_count() -> int:
-    """How many processes are joined: 1 if this one is alone."""
+    """Return how many processes are joined: 1 if this one is alone."""
     return (
         int(distributed.global_state.num_processes)
         if distributed.global_state.client is not None
@@ -368,7 +368,7 @@ def call_of(call: Call, executable: Any) -> Call:
 
 
 def module_arguments(call: Call, args: Sequence[Any]) -> list[Any]:
-    """What of the arguments the module has; without the tokens of its ordered effects."""
+    """Return what of the arguments the module has; without the tokens of its ordered effects."""
     return [value for place, value in enumerate(args) if place in call.kept_var_idx]
 
 
@@ -467,13 +467,13 @@ def op_sharding(
 
 
 def has_partitioner() -> bool:
-    """Whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first loop or
-    call."""
+    """Return whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first
+    loop or call."""
     return tuple(map(int, version().split(".")[:2])) >= (0, 10)
 
 
 def uses_partitioner() -> bool:
-    """Whether this program leaves shardings to Shardy."""
+    """Return whether this program leaves shardings to Shardy."""
     return bool(config.use_shardy_partitioner.value)
 
 

@@ -49,7 +49,7 @@ def _operations(op: Any) -> Iterator[Any]:
 
 
 def _parts_of(op: Any) -> int:
-    """How many bfloat16 parts an operand is split into; 0: the product stays."""
+    """Return how many bfloat16 parts an operand is split into; 0: the product stays."""
     types = {str(_element(value)) for value in list(op.operands)[:2]}
     if "f32" not in types or not types <= {"f32", "bf16"}:
         return 0

@@ -1,4 +1,4 @@
-"""What happens to a program that imports JAX where a TPU is asked for."""
+"""The changes to a program that imports JAX where a TPU is asked for."""
 
 from __future__ import annotations
 

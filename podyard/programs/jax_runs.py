@@ -32,8 +32,8 @@ _Signature = tuple[object, ...]
 
 
 class Runs:
-    """Which module a function runs: JAX's hook names the function, and a function has a module for
-    each signature.
+    """The module that a function runs: JAX's hook names the function, and a function has a module
+    for each signature.
 
     `counts_calls`: False where a dry run counts them, before it runs anything.
     """

@@ -1,5 +1,5 @@
-"""Arguments of older Keras that Keras 3 refuses, and many programs for TPUs have: rename, with a
-warning."""
+"""Arguments of older Keras that Keras 3 refuses, and Keras 2.11 to 2.15 ignore, and that many
+programs for TPUs have: rename, with a warning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ def apply(keras: Any) -> None:
     """Raises what goes wrong, for the hook's line."""
     if slices.from_environment() is None:
         return
-    _rename(keras.optimizers.Optimizer, "__init__", "lr", "learning_rate")
+    optimizers = [keras.optimizers.Optimizer]
+    if not any(_takes(one, "__init__", "learning_rate") for one in optimizers[0].__mro__):
+        # before Keras 3 each has its own
+        every = (one for one in vars(keras.optimizers).values() if isinstance(one, type))
+        optimizers = [one for one in every if _takes(one, "__init__", "learning_rate")]
+    for optimizer in optimizers:
+        _rename(optimizer, "__init__", "lr", "learning_rate")
     _rename(keras.Model, "compile", "experimental_steps_per_execution", "steps_per_execution")
 
 

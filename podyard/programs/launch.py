@@ -56,8 +56,8 @@ class _LaunchedWorker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchEnd:
-    """How all workers ended: `code` of the first that failed (minus the signal that it died of), or
-    0."""
+    """The end of all workers: `code` of the first that failed (minus the signal that it died of),
+    or 0."""
 
     code: int
     failed_worker: int | None
@@ -193,7 +193,7 @@ def _pass_input(target: BinaryIO) -> None:
 
 
 def _drain(worker: _LaunchedWorker) -> None:
-    """What it has written comes before what is said of its end. Its children may hold the pipes
+    """Take in what it has written, before what is said of its end. Its children may hold the pipes
     open: not for long."""
     for reader in worker.readers:
         reader.join(_OUTPUT_SECONDS)
@@ -213,8 +213,8 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def at_the_keyboard() -> bool:
-    """Whether this process is in the foreground of its terminal, whose keys signal all that is
-    there."""
+    """Return whether this process is in the foreground of its terminal, whose keys signal all that
+    is there."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDONLY)
     except OSError:

@@ -13,7 +13,7 @@ from podyard.programs import slice as slices
 
 
 class _NotWritten:
-    """What a function returns that saves in the background."""
+    """The result of a function that saves in the background."""
 
     def result(self, timeout: float | None = None) -> None:
         """There is nothing to wait for."""

@@ -1,4 +1,4 @@
-"""What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
+"""Files of a program's modules and runs, which Podyard reads: the program itself talks to nobody.
 
 RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
 RUN/sources/HASH.txt        for each of its lines, the program's line that it comes from, or nothing
@@ -216,8 +216,8 @@ class Recorder:
         return None if text is None else text.decode(errors="replace")
 
     def verdict(self, module: ModuleRuns, seconds: float) -> dict[str, object]:
-        """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by
-        then."""
+        """Return what Podyard says of a module, at most `seconds` later; empty if it has said
+        nothing by then."""
         if self._folder is None:
             return {}
         path = self._folder / VERDICTS / f"{module.digest}.json"
@@ -272,6 +272,6 @@ class Recorder:
 
 
 def write_now() -> None:
-    """What this process has counted until now, for who looks before its end."""
+    """Write the counts of this process until now, for readers that look before its end."""
     for recorder in _recorders:
         recorder.write()

@@ -1,5 +1,5 @@
-"""Whether this Python's JAX shows the devices of a slice: a program like any other, with the hook
-around it.
+"""A self-test that this Python's JAX shows the devices of a slice: a program like any other, with
+the hook around it.
 
 Prints a line of JSON for each part: `part`, `ok`, and what it found.
 """

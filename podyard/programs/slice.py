@@ -58,7 +58,7 @@ class Slice(NamedTuple):
 
 
 class TpuDevice(NamedTuple):
-    """What a program sees of a device. `number`, `host`: within its slice. `slice_index` is None
+    """A device as a program sees it. `number`, `host`: within its slice. `slice_index` is None
     where there is one slice only."""
 
     number: int

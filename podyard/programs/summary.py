@@ -1,5 +1,5 @@
-"""What a program did, from the files of its run: modules, how often they ran, and what each would
-take on the slice."""
+"""The summary of a program, from the files of its run: modules, how often they ran, and what each
+would take on the slice."""
 
 from __future__ import annotations
 
@@ -217,7 +217,8 @@ def read_summary(
 
 
 def _with_sources(run: Path, digest: str, estimate: ModuleEstimate) -> ModuleEstimate:
-    """Return the estimate with the program's lines in place of those of the module's text."""
+    """Return the estimate with the program's lines in place of those of the module's text, which
+    are called that where the program's are not known (TensorFlow)."""
     if not _LINE.search(" ".join((*estimate.doubts, estimate.error))):
         return estimate
     text = read_inside(run, SOURCES, f"{digest}.txt", MODULE_BYTES_MAX) or b""
@@ -226,7 +227,8 @@ def _with_sources(run: Path, digest: str, estimate: ModuleEstimate) -> ModuleEst
     def source(match: re.Match[str]) -> str:
         number = int(match[1]) - 1
         name = lines[number] if 0 <= number < len(lines) else ""
-        return name if name.isprintable() and 0 < len(name) <= NAME_CHARACTERS_MAX else match[0]
+        is_known = name.isprintable() and 0 < len(name) <= NAME_CHARACTERS_MAX
+        return name if is_known else f"module {match[0]}"
 
     doubts = tuple(_LINE.sub(source, one) for one in estimate.doubts)
     return dataclasses.replace(estimate, doubts=doubts, error=_LINE.sub(source, estimate.error))
@@ -353,8 +355,8 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
             "turns": estimate.turns,
             "hostInputSecondsPerRun": estimate.feed_seconds,
             "flopsPerDevice": estimate.flops,
-            "mfu": estimate.mfu,
-            "hfu": estimate.hfu,
+            "mfu": estimate.mfu if estimate.seconds is not None else None,
+            "hfu": estimate.hfu if estimate.seconds is not None else None,
             "modelFlopsPerDevice": estimate.model_flops,
             "maskedFlopsPerDevice": estimate.masked_flops,
             "peakFlopsPerSecond": estimate.peak_flops,
@@ -364,7 +366,7 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
             "otherLiveBytes": estimate.other_bytes,
             "limitBytes": estimate.limit_bytes,
             "argumentBytes": estimate.argument_bytes,
-            "fits": estimate.fits,
+            "fits": estimate.fits if estimate.verdict else None,
             "verdict": estimate.verdict,
             "largestBuffers": list(estimate.largest),
             "compiler": estimate.compiler,

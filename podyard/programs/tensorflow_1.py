@@ -2,9 +2,11 @@
 `tf.contrib.tpu`.
 
 TensorFlow 2.15 is the last release with estimators, and `tensorflow.compat.v1` is TensorFlow 1's
-interface in it. The first name that only TensorFlow 1 has turns the module `tensorflow` into that
-one, where the program itself asks for it: libraries look for such names to find out what they run
-on. Replicas are fused: the global batch runs as one, so sums over replicas are what they are given.
+interface in it. The module `tensorflow` turns into that one for a program whose source uses names
+that only TensorFlow 1 has, or else where the program asks for the first of them: libraries look
+for such names to find out what they run on.
+
+Replicas are fused: the global batch runs as one, so sums over replicas are what they are given.
 """
 
 from __future__ import annotations
@@ -16,6 +18,19 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from podyard.programs.contrib.modules import modules_of
+from podyard.programs.graphs import estimators as estimators_of_graphs
+from podyard.programs.graphs.estimators import uneven
+from podyard.programs.graphs.graph_steps import add_step, count_runs
+from podyard.programs.graphs.keras_models import TPUDistributionStrategy, give_to_tpu
+from podyard.programs.graphs.keras_strategy import strategy_of_graphs
+from podyard.programs.graphs.source import (
+    Chain,
+    calling_file,
+    is_of_library,
+    sources_of_program,
+    uses_tensorflow_1,
+)
 from podyard.programs.say import say
 
 if TYPE_CHECKING:
@@ -28,12 +43,10 @@ NAMES = frozenset({
     "to_float", "variable_scope",
 })  # fmt: skip
 CONTRIB = "tensorflow.contrib"
-_INSTALLED = ("site-packages", "dist-packages", "importlib", "<frozen")  # in the paths of libraries
-BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
 
 def lend(tensorflow: Any, system: TpuSystem) -> bool:
-    """Whether this release can run such programs; then it does from the first name on."""
+    """Return whether this release can run such programs; then it does from the first name on."""
     if not hasattr(tensorflow.compat.v1, "estimator"):
         return False
     made = _TensorFlow1(tensorflow, system)
@@ -41,6 +54,8 @@ def lend(tensorflow: Any, system: TpuSystem) -> bool:
     # A module's own `__getattr__` is asked for names that it does not have (PEP 562).
     tensorflow.__getattr__ = made.missing
     sys.meta_path.insert(0, _ContribFinder(made.begin))
+    if any(uses_tensorflow_1(one, made.has_alone) for one in sources_of_program()):
+        made.begin()
     return True
 
 
@@ -51,39 +66,7 @@ def apply(estimators: Any) -> None:
     system = current()
     if system is None:
         return
-    make, configure = estimators.TPUEstimator.__init__, estimators.tpu_config.RunConfig.__init__
-
-    # In place: TensorFlow's methods name their own class where they call those above it.
-    def make_fused(
-        self: Any,
-        model_fn: Any = None,
-        model_dir: Any = None,
-        config: Any = None,
-        params: Any = None,
-        use_tpu: bool = True,
-        *args: Any,
-        **named: Any,
-    ) -> None:
-        if use_tpu:
-            system.say_what_was_found()
-            sizes = {**dict(zip(BATCH_SIZES, args, strict=False)), **named}
-            for name in BATCH_SIZES:
-                if (size := sizes.get(name)) and size % len(system.devices):
-                    raise ValueError(_uneven(name, size, len(system.devices)))
-        make(self, model_fn, model_dir, config, params, False, *args, **named)
-
-    def configure_here(
-        self: Any,
-        tpu_config: Any = None,
-        evaluation_master: Any = None,  # noqa: ARG001
-        master: Any = None,  # noqa: ARG001
-        cluster: Any = None,  # noqa: ARG001
-        **named: Any,
-    ) -> None:
-        configure(self, tpu_config, **named)
-
-    estimators.TPUEstimator.__init__ = make_fused
-    estimators.tpu_config.RunConfig.__init__ = configure_here
+    estimators_of_graphs.apply_to(estimators, system)
 
 
 class _TensorFlow1:
@@ -92,8 +75,15 @@ class _TensorFlow1:
         self._system = system
         self._has_begun = False
 
+    def has_alone(self, chain: Chain) -> bool:
+        """Return whether TensorFlow 1 has this name and TensorFlow 2 does not. Keras is not asked:
+        that would import it."""
+        if chain[0] in ("contrib", "keras"):
+            return chain[0] == "contrib"
+        return _has(self._tf.compat.v1, chain) and not _has(self._tf, chain)
+
     def missing(self, name: str) -> Any:
-        if name in NAMES and not self._has_begun and _is_asked_by_program():
+        if name in NAMES and not self._has_begun and not is_of_library(calling_file()):
             self.begin()
             return getattr(self._tf, name)
         raise AttributeError(f"module 'tensorflow' has no attribute {name!r}")
@@ -113,15 +103,21 @@ class _TensorFlow1:
         for name in dir(v1):
             if not name.startswith("_"):
                 setattr(tf, name, getattr(v1, name))
+        make = strategy_of_graphs(tf, self._system, tf.distribute.TPUStrategy)
+        tf.distribute.TPUStrategy = tf.distribute.experimental.TPUStrategy = make
         tf.contrib = self._contrib()
 
     def replace(self) -> None:
-        """What `compat.v1` has for TPUs, and needs one."""
+        """Replace the names of `compat.v1` that need a TPU."""
         v1 = self._tf.compat.v1
         # The real one sums by an operation that no CPU has.
-        v1.tpu.CrossShardOptimizer.apply_gradients = lambda self, *args, **named: (
-            self._opt.apply_gradients(*args, **named)
-        )
+        system = self._system
+
+        def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **named: Any) -> Any:
+            pairs = [(_sum_of(system, gradient), variable) for gradient, variable in grads_and_vars]
+            return self._opt.apply_gradients(pairs, *args, **named)
+
+        v1.tpu.CrossShardOptimizer.apply_gradients = apply_gradients
         for name, one in self._operations().items():
             setattr(v1.tpu, name, one)
         v1.Session = _session_class(v1)
@@ -129,41 +125,57 @@ class _TensorFlow1:
     def _operations(self) -> dict[str, Any]:
         v1, system = self._tf.compat.v1, self._system
 
+        def call(computation: Callable[..., Any], inputs: Sequence[Any] | None) -> list[Any]:
+            results = computation(*(inputs or ()))
+            return list(results) if isinstance(results, (list, tuple)) else [results]
+
+        def run(
+            computation: Callable[..., Any],
+            per_replica: Sequence[Sequence[Any]],
+            replicas: int,
+            batch: int | None = None,
+        ) -> list[list[Any]]:
+            """Return the results for each of the inputs; the first count the runs of a module on
+            `replicas` devices."""
+            results = [call(computation, one) for one in per_replica]
+            results = [[one for one in each if one is not None] for each in results]
+            if system.steps is not None and not system.is_tracing:
+                name = getattr(computation, "__name__", "computation").strip("<>")
+                arguments = tuple(per_replica[0])
+                module = add_step(system, name, computation, arguments, batch, replicas)
+                results[0] = count_runs(self._tf, module, results[0])
+            return results
+
         def rewrite(
             computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any
         ) -> Any:
-            found = computation(*(inputs or ()))
-            return (
-                []
-                if found is None
-                else list(found)
-                if isinstance(found, (list, tuple))
-                else [found]
-            )
+            return run(computation, [inputs or ()], 1)[0]
 
         def replicate(
             computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any
         ) -> Any:
-            return [rewrite(computation, one) for one in inputs or ((),)]
+            each = inputs or [()]
+            return run(computation, each, len(each), batch=-1)
 
         def shard(
             computation: Callable[..., Any],
             inputs: Sequence[Any] | None = None,
             num_shards: int = 1,
-            **named: Any,
+            **_named: Any,
         ) -> Any:
             for one in inputs or ():
                 if one.shape.rank and one.shape[0] is not None and one.shape[0] % num_shards:
-                    raise ValueError(_uneven("input", int(one.shape[0]), num_shards))
-            return rewrite(computation, inputs, **named)
+                    raise ValueError(uneven("input", int(one.shape[0]), num_shards))
+            return run(computation, [inputs or ()], num_shards)[0]
 
         def initialize_system(*_args: Any, **_named: Any) -> Any:
             system.say_what_was_found()
             return v1.constant(system.initialize().serialized())
 
         return {
-            "cross_replica_sum": lambda x, *_args, **_named: x,
+            "cross_replica_sum": lambda x, *_args, **_named: _sum_of(system, x),
             "initialize_system": initialize_system,
+            "outside_compilation": v1.tpu.outside_compilation,
             "shutdown_system": lambda *_args, **_named: v1.no_op(),
             "rewrite": rewrite,
             "replicate": replicate,
@@ -176,10 +188,8 @@ class _TensorFlow1:
         v1, system = self._tf.compat.v1, self._system
         estimators = v1.estimator.tpu
 
-        def keras_to_tpu_model(model: Any, strategy: Any = None) -> Any:  # noqa: ARG001
-            system.say_what_was_found()
-            model.sync_to_cpu = lambda: model
-            return model
+        def keras_to_tpu_model(model: Any, strategy: Any = None) -> Any:
+            return give_to_tpu(model, strategy, system)
 
         config = {
             name: getattr(estimators, name)
@@ -203,12 +213,15 @@ class _TensorFlow1:
             f"{inside}.tpu_config": config,
             f"{inside}.tpu_estimator": estimator,
             f"{inside}.tpu_optimizer": optimizer,
+            f"{inside}.keras_support": keras,
             f"{CONTRIB}.cluster_resolver": resolvers,
+            **{f"{CONTRIB}.{name}": names for name, names in modules_of(self._tf).items()},
         }
+        below = [name.removeprefix(f"{CONTRIB}.") for name in of if name != CONTRIB]
         for name, values in of.items():
             module = types.ModuleType(name, "Of TensorFlow 1, as far as programs for TPUs use it.")
             module.__path__ = []
-            module.__dict__.update(values, __getattr__=_not_emulated(name))
+            module.__dict__.update(values, __getattr__=_not_emulated(name, below))
             sys.modules[name] = module
             parent, _, own = name.rpartition(".")
             if name != CONTRIB:
@@ -216,12 +229,9 @@ class _TensorFlow1:
         return sys.modules[CONTRIB]
 
 
-class TPUDistributionStrategy:
-    """What `keras_to_tpu_model` is given: where the TPU is."""
-
-    def __init__(self, tpu_cluster_resolver: Any = None, using_single_core: bool = False) -> None:
-        self.tpu_cluster_resolver = tpu_cluster_resolver
-        self.using_single_core = using_single_core
+def _sum_of(system: TpuSystem, value: Any) -> Any:
+    """Return a sum over replicas where a step is traced for one: a fused replica has them all."""
+    return system.steps.all_reduce("sum", value) if system.is_tracing else value
 
 
 def _session_class(v1: Any) -> Any:
@@ -234,19 +244,12 @@ def _session_class(v1: Any) -> Any:
     return LocalSession
 
 
-def _uneven(name: str, size: int, cores: int) -> str:
-    return (
-        f"{name} {size} cannot be shared evenly: {cores} cores have the same number of "
-        "examples each"
-    )
+def _not_emulated(module: str, modules: Sequence[str]) -> Callable[[str], Any]:
+    there = ", ".join(sorted(name for name in modules if "." not in name))
 
-
-def _not_emulated(module: str) -> Callable[[str], Any]:
     def missing(name: str) -> Any:
         text = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(
-            text if name.startswith("__") else f"{text}: contrib has tpu and cluster_resolver here"
-        )
+        raise AttributeError(text if name.startswith("__") else f"{text}: contrib has {there} here")
 
     return missing
 
@@ -260,7 +263,7 @@ class _ContribFinder:
     def find_spec(
         self, name: str, _path: Any = None, _target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != CONTRIB or not _is_asked_by_program():
+        if name != CONTRIB or is_of_library(calling_file()):
             return None
         self._begin()
         return importlib.machinery.ModuleSpec(name, _Made(sys.modules[name]), is_package=True)
@@ -278,10 +281,9 @@ class _Made(importlib.abc.Loader):
         )
 
 
-def _is_asked_by_program() -> bool:
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and (
-        frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename
-    ):
-        frame = frame.f_back
-    return frame is None or not any(part in frame.f_code.co_filename for part in _INSTALLED)
+def _has(owner: Any, chain: Chain) -> bool:
+    for name in chain:
+        if not hasattr(owner, name):
+            return False
+        owner = getattr(owner, name)
+    return True

@@ -7,13 +7,22 @@ import itertools
 import re
 from collections.abc import Sequence
 
+SUM = "podyard_all_reduce"  # what stands for a sum over replicas in the module of one
 _HEAD = re.compile(r"^module [^\n]*\{$", re.MULTILINE)
 _MAIN = re.compile(r"func\.func @main\((.*)\) -> (.*) \{$", re.MULTILINE)
 _LOCATION = re.compile(r' ?loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\)')
 _LOCATIONS = re.compile(r"^#loc.*\n", re.MULTILINE)
 _COPY = re.compile(r"(%\S+) = mhlo\.copy (%\S+) : (tensor<[^>]*>)")
 _ALIAS = re.compile(r"parameter_number = (\d+) : i64\}, output_index = array<i64(?:: (\d+))?>")
-_GROUPS = re.compile(r"<\{replica_groups = (dense<[^>]*> : tensor<[^>]*>)\}>")
+# A custom call gives a tuple unless it has one result.
+_TUPLE = re.compile(r"(%\S+) = (stablehlo\.custom_call [^\n]*) -> tuple<([^\n]*)>$", re.MULTILINE)
+_OF_TUPLE = re.compile(
+    r"(%\S+) = stablehlo\.get_tuple_element (%\S+)\[(\d+)\] : \([^\n]*\) -> (tensor<[^>]*>)"
+)
+_SUM = re.compile(
+    rf"(%\S+) = stablehlo\.custom_call @{SUM}\((%\S+)\)[^\n]* "
+    r": \((tensor<(?:[\dx]*x)?(\w+)>)\) -> tensor<[^>\n]*>"
+)
 _TENSOR = re.compile(r"tensor<[^>]*>")
 _NOT_IN_NAMES = re.compile(r"\W+")
 
@@ -35,13 +44,7 @@ def over_replicas(text: str, name: str, replicas: int, split: int) -> str:
         return of_one_device(text, name)
     body, arguments, results, given = _parts(text)
     channels = itertools.count(1)
-    body = _GROUPS.sub(
-        lambda found: (
-            f"<{{channel_handle = #stablehlo.channel_handle<handle = {next(channels)}, type = 1>, "
-            f"replica_groups = {found[1]}, use_global_device_ids}}>"
-        ),
-        body,
-    )
+    body = _SUM.sub(lambda place: _all_reduce(place, next(channels), replicas), body)
     is_split = [place < split and "x" in one for place, one in enumerate(arguments)]
     whole = [
         _times(one, replicas) if cut else one for one, cut in zip(arguments, is_split, strict=True)
@@ -82,11 +85,32 @@ def _parts(text: str) -> tuple[str, list[str], list[str], _Given]:
     which result."""
     body = _LOCATIONS.sub("", _LOCATION.sub("", text))
     body = _COPY.sub(r"\1 = stablehlo.reshape \2 : (\3) -> \3", body)
+    body = _TUPLE.sub(_results_of_call, body)
+    body = _OF_TUPLE.sub(r"\1 = stablehlo.reshape \2#\3 : (\4) -> \4", body)
     main, head = _MAIN.search(body), _HEAD.search(body)
     if main is None or head is None:
         raise ValueError("TensorFlow's bridge gave no module with a function main")
     aliases = {int(argument): int(result or 0) for argument, result in _ALIAS.findall(head[0])}
     return body, _TENSOR.findall(main[1]), _TENSOR.findall(main[2]), _Given(aliases)
+
+
+def _results_of_call(call: re.Match[str]) -> str:
+    result, operation, types = call.groups()
+    count = types.count("tensor<")
+    return f"{result}:{count} = {operation} -> ({types})" if count else f"{operation} -> ()"
+
+
+def _all_reduce(place: re.Match[str], channel: int, replicas: int) -> str:
+    result, operand, tensor, element = place.groups()
+    groups = f"dense<[{list(range(replicas))}]> : tensor<1x{replicas}xi64>"
+    left, right, total = (f"%sum{channel}_{part}" for part in ("left", "right", "total"))
+    return f"""{result} = "stablehlo.all_reduce"({operand}) <{{channel_handle = \
+#stablehlo.channel_handle<handle = {channel}, type = 1>, replica_groups = {groups}, \
+use_global_device_ids}}> ({{
+    ^bb0({left}: tensor<{element}>, {right}: tensor<{element}>):
+      {total} = stablehlo.add {left}, {right} : tensor<{element}>
+      stablehlo.return {total} : tensor<{element}>
+    }}) : ({tensor}) -> {tensor}"""
 
 
 class _Given:

@@ -1,5 +1,5 @@
-"""What a program that imports TensorFlow sees where a TPU is asked for: resolver, system, strategy,
-devices.
+"""The changes to a program that imports TensorFlow where a TPU is asked for: resolver, system,
+strategy, devices.
 
 Two ways to run replicas. *mirrored*: each has a logical CPU device, as MirroredStrategy has it, and
 their values are summed on one, in a fixed order. *fused*: the whole global batch runs on one
@@ -40,30 +40,34 @@ def apply(tensorflow: Any) -> None:
     of = slices.from_environment()
     if of is None:
         return
+    from podyard.programs.lowering.tensorflow_host import outside_compilation
     from podyard.programs.tensorflow_strategy import strategy_class
 
     system = TpuSystem(tensorflow, of)
     system.set_devices()
     strategy, resolver = strategy_class(tensorflow, system), system.resolver_class()
     system.steps = _steps(tensorflow, of, system)
-    distribute = tensorflow.distribute
-    for owner in (distribute.cluster_resolver, tensorflow.compat.v1.distribute.cluster_resolver):
-        owner.TPUClusterResolver = resolver
-    distribute.TPUStrategy = strategy
-    distribute.experimental.TPUStrategy = strategy
-    config, experimental = tensorflow.config, tensorflow.tpu.experimental
-    config.experimental_connect_to_cluster = system.connect
-    config.experimental_connect_to_host = system.connect
-    experimental.initialize_tpu_system = system.initialize
-    experimental.shutdown_tpu_system = lambda cluster_resolver=None: None  # noqa: ARG005
-    for name in ("list_logical_devices", "list_physical_devices"):
-        setattr(config, name, system.list_devices(getattr(config, name)))
-    config.experimental.list_logical_devices = config.list_logical_devices
-    config.experimental.list_physical_devices = config.list_physical_devices
+    for owner in (tensorflow, tensorflow.compat.v1):  # their modules are not the same
+        distribute, experimental = owner.distribute, owner.tpu.experimental
+        distribute.cluster_resolver.TPUClusterResolver = resolver
+        distribute.TPUStrategy = strategy
+        distribute.experimental.TPUStrategy = strategy
+        experimental.initialize_tpu_system = system.initialize
+        experimental.shutdown_tpu_system = lambda cluster_resolver=None: None  # noqa: ARG005
+        _replace_devices(owner.config, system)
+    tensorflow.compat.v1.tpu.outside_compilation = outside_compilation(tensorflow)
     tensorflow.device = system.device(tensorflow.device)
     tensorflow_system.set_current(system)
     if not tensorflow_1.lend(tensorflow, system):
         sys.excepthook = _hint_behind(sys.excepthook)
+
+
+def _replace_devices(config: Any, system: TpuSystem) -> None:
+    config.experimental_connect_to_cluster = system.connect
+    config.experimental_connect_to_host = system.connect
+    for name in ("list_logical_devices", "list_physical_devices"):
+        setattr(config, name, system.list_devices(getattr(config, name)))
+        setattr(config.experimental, name, getattr(config, name))
 
 
 def _hint_behind(inner: Any) -> Any:

@@ -25,6 +25,8 @@ from podyard.base.clock import OsClock
 from podyard.base.rng import keep_users_chance
 from podyard.programs import tensorflow_internals as internals
 from podyard.programs import tensorflow_modules
+from podyard.programs.lowering import tensorflow_host
+from podyard.programs.modules import hlo_records
 from podyard.programs.records import MODULES_MAX, NOT_LOWERED, ModuleRuns, Recorder
 from podyard.programs.say import say
 
@@ -34,6 +36,9 @@ _REASON_CHARACTERS_MAX = 300
 # from one look at all counters to the next; those of the function that ran are looked at at once
 _LOOK_SECONDS = 1.0
 _NO_KERNEL = re.compile(r"XLA_CPU_JIT: (\w+) \(No registered")
+_OF_KERAS = re.compile(r"\bmake_(train|test|predict)_function\b")
+# what TensorFlow before 2.19 answers
+_NO_STAGE = "Invalid stage selected: 'stablehlo'"
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 _SUMMED = ("float32", "bfloat16", "float16", "int32", "uint32")  # what XLA sums over replicas
 _monotonic = OsClock().monotonic_seconds
@@ -61,7 +66,8 @@ class _Step:
         self.specs = specs
         self.open_dims = open_dims
         self.counter = counter
-        self.lower: Callable[[list[Any]], str] = _never
+        self.lower: Callable[[list[Any]], bytes] = _never
+        self.replica: Callable[[], Any] = _never_a_replica
         self.module: ModuleRuns | None = None
         self.extents: tuple[int, ...] = ()
         self.ran = 0
@@ -120,7 +126,7 @@ class TensorFlowSteps:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether this thread is tracing a step for its module."""
+        """Return whether this thread is tracing a step for its module."""
         return getattr(self._thread, "traces", False)
 
     def install(self) -> None:
@@ -190,9 +196,16 @@ class TensorFlowSteps:
             return call()
         if internals.context.executing_eagerly():
             return self._run_now(strategy, fn, args, kwargs, call)
-        result = call()
         try:
             step = self._step_of(strategy, fn, args, kwargs, counts_itself=False)
+            self._refuse_what_xla_does_not_compile(step)
+        except self.tf.errors.InvalidArgumentError:
+            raise
+        except Exception as error:  # the program itself goes on
+            say(f"runs of {_name_of(fn)} are not counted: {_reason(error)}")
+            return call()
+        result = call()
+        try:
             self._count_in_graph(step, args, kwargs)
         except Exception as error:  # the program itself goes on
             say(f"runs of {_name_of(fn)} are not counted: {_reason(error)}")
@@ -206,9 +219,10 @@ class TensorFlowSteps:
     def _run_now(
         self, strategy: Any, fn: Any, args: Any, kwargs: Any, call: Callable[[], Any]
     ) -> Any:
+        step = self._step_of(strategy, fn, args, kwargs, counts_itself=True)
+        self._refuse_what_xla_does_not_compile(step)
         with self._inside(fn):
             result = call()
-        step = self._step_of(strategy, fn, args, kwargs, counts_itself=True)
         key = (getattr(fn, "python_function", fn), tuple(map(repr, step.specs)))
         with self._lock:
             if key in self._eager or self._keep(step):
@@ -235,39 +249,50 @@ class TensorFlowSteps:
         step = _Step(_name_of(fn), self.replicas, specs, open_dims, counter)
         rest = [None if isinstance(leaf, tf.Tensor) else leaf for leaf in leaves]
 
-        def lower(shapes: list[Any]) -> str:
-            if self._shares:
-                batch = next((shape[0] for shape in shapes if shape), 0)
-                if batch % self.replicas:
-                    say(
-                        f"a batch of {batch} cannot be shared evenly by {self.replicas} replicas: "
-                        "use a multiple"
-                    )
-                shapes = _share(shapes, batch, self.replicas)
-            at_run = [
-                tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)
+        def replica(*tensors: Any) -> Any:
+            filled = list(rest)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            own_args, own_kwargs = tf.nest.pack_sequence_as(one, filled)
+            with internals.distribute_lib.ReplicaContext(strategy, 0):
+                result = fn(*own_args, **own_kwargs)
+            return [
+                leaf
+                for leaf in tf.nest.flatten(result, expand_composites=True)
+                if isinstance(leaf, tf.Tensor)
             ]
 
-            def replica(*tensors: Any) -> Any:
-                filled = list(rest)
-                for place, tensor in zip(places, tensors, strict=True):
-                    filled[place] = tensor
-                own_args, own_kwargs = tf.nest.pack_sequence_as(one, filled)
-                with internals.distribute_lib.ReplicaContext(strategy, 0):
-                    result = fn(*own_args, **own_kwargs)
-                return [
-                    leaf
-                    for leaf in tf.nest.flatten(result, expand_composites=True)
-                    if isinstance(leaf, tf.Tensor)
-                ]
+        def compile_replica() -> Any:
+            return tf.function(replica, jit_compile=True, autograph=False)
 
-            text = self._stablehlo(
-                tf.function(replica, jit_compile=True, autograph=False), at_run, {}
-            )
-            return tensorflow_modules.over_replicas(text, step.name, self.replicas, len(specs))
+        def lower(shapes: list[Any]) -> bytes:
+            if self._shares:
+                batch = next((shape[0] for shape in shapes if shape), 0)
+                shapes = share(shapes, batch, self.replicas)
+            # Numbers of 64 bits from NumPy: a TPU holds one as two of 32, and Keras casts them.
+            dtypes = [tf.float32 if one.dtype == tf.float64 else one.dtype for one in specs]
+            at_run = [
+                tf.TensorSpec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)
+            ]
 
-        step.lower = lower
+            return self.lower_replica(compile_replica(), at_run, step.name, self.replicas)
+
+        step.lower, step.replica = lower, compile_replica
         return step
+
+    def _refuse_what_xla_does_not_compile(self, step: _Step) -> None:
+        """Without soft device placement nothing of a step runs on the host.
+
+        Raises TensorFlow's InvalidArgumentError, in the words of its bridge."""
+        if internals.has_soft_placement():
+            return
+        with self._tracing():
+            operations = tensorflow_host.host_operations(
+                step.replica().get_concrete_function(*step.specs)
+            )
+        if operations:
+            text = tensorflow_host.refusal(step.name, operations)
+            raise self.tf.errors.InvalidArgumentError(None, None, text)
 
     def _count_in_graph(self, step: _Step, args: Any, kwargs: Any) -> None:
         tf = self.tf
@@ -298,8 +323,8 @@ class TensorFlowSteps:
             step = self._eager.get(key)
             if step is None:
                 step = _Step(_name_of(function), 1, [], [], None)
-                step.lower = lambda _shapes: tensorflow_modules.of_one_device(
-                    self._stablehlo(function, args, kwargs), _name_of(function)
+                step.lower = lambda _shapes: self.lower_function(
+                    function, args, kwargs, _name_of(function)
                 )
                 step.module = self.add(step, [])
                 step.lower = _never  # the arguments are the program's to free
@@ -312,14 +337,18 @@ class TensorFlowSteps:
 
     def add(self, step: _Step, shapes: list[Any]) -> ModuleRuns:
         """The module of a step with these shapes; what XLA cannot lower is named as that."""
+        return self.add_lowered(step.name, step.devices, lambda: step.lower(shapes))
+
+    def add_lowered(self, name: str, devices: int, lower: Callable[[], bytes]) -> ModuleRuns:
+        """Return the module that `lower` gives, which may trace the program's functions."""
         started = _monotonic()
         try:
             with self._tracing():
-                text = step.lower(shapes).encode()
+                text = lower()
         # whatever a program's function raises where it is traced once more
         except Exception as error:
             text = NOT_LOWERED + _reason(error).encode()
-        module = self._recorder.add(text, step.name, step.devices)
+        module = self._recorder.add(text, name, devices)
         if not self._ends_with_look:
             self._ends_with_look = True
             # behind the recorder's: it runs before that
@@ -338,8 +367,8 @@ class TensorFlowSteps:
 
     @contextmanager
     def _tracing(self) -> Iterator[None]:
-        """What is random outside of TensorFlow's variables is as before, whatever the function
-        draws."""
+        """Yield what is random outside of TensorFlow's variables is as before, whatever the
+        function draws."""
         own = getattr(internals.context.context(), "_rng", None)
         drawn = None if own is None else own.getstate()
         self._thread.traces = True
@@ -351,19 +380,44 @@ class TensorFlowSteps:
             if own is not None:
                 own.setstate(drawn)
 
-    def _stablehlo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Of a function with `jit_compile=True`, for the device of its variables. By name:
-        TensorFlow would draw a random number to find the device out, from the program's own
-        sequence."""
+    def lower_function(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        name: str,
+        replicas: int = 1,
+        split: int = 0,
+    ) -> bytes:
+        """Return the module of a function with `jit_compile=True`, as StableHLO on `replicas`
+        devices, or as a record of HLO. The device is that of its variables, by name: TensorFlow
+        would draw a random number to find it out, from the program's own sequence."""
         captured = function.get_concrete_function(*args, **kwargs).captured_inputs
         device = next((one.device for one in captured if one.dtype == self.tf.resource), _HOST)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return str(
-                function.experimental_get_compiler_ir(*args, **kwargs)(
-                    stage="stablehlo", device_name=device
-                )
-            )
+            generate = function.experimental_get_compiler_ir(*args, **kwargs)
+            try:
+                text = str(generate(stage="stablehlo", device_name=device))
+            except ValueError as error:
+                if _NO_STAGE not in str(error):
+                    raise
+                hlo = generate(stage="hlo_serialized", device_name=device)
+                return hlo_records.record_of(hlo, name, replicas, split)
+        return tensorflow_modules.over_replicas(text, name, replicas, split).encode()
+
+    def lower_replica(self, function: Any, specs: Sequence[Any], name: str, replicas: int) -> bytes:
+        """Return the module of what each replica runs, in which custom calls stand for what the
+        host runs."""
+        traced = function.get_concrete_function(*specs)
+        if not tensorflow_host.has_marks(traced):
+            try:
+                return self.lower_function(function, specs, {}, name, replicas, len(specs))
+            except (ValueError, self.tf.errors.InvalidArgumentError):
+                if not tensorflow_host.host_operations(traced):
+                    raise
+        on_host = tensorflow_host.with_host_calls(self.tf, traced)
+        return self.lower_function(on_host, specs, {}, name, replicas, len(specs))
 
     def all_reduce(self, op: Any, value: Any) -> Any:
         """A sum over replicas, where a step is traced for one."""
@@ -376,13 +430,29 @@ class TensorFlowSteps:
             or self.replicas == 1
         ):
             return value
-        groups = [list(range(self.replicas))]
-        total = internals.all_reduce(value, groups, reduce_op="Add", mode="CrossReplica")
+        total = tf.custom_gradient(_sum)(value)
         return total / tf.cast(self.replicas, value.dtype) if op == internals.MEAN else total
 
 
-def _never(_shapes: list[Any]) -> str:
+def _never(_shapes: list[Any]) -> bytes:
     raise AssertionError
+
+
+def _never_a_replica() -> Any:
+    raise AssertionError
+
+
+def _sum(value: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return what stands for the sum of a value over replicas, and its gradient: a sum, too."""
+    (total,) = internals.custom_call(
+        [value],
+        call_target_name=tensorflow_modules.SUM,
+        backend_config="",
+        has_side_effect=False,
+        result_dtypes=[value.dtype],
+        result_shapes=[value.shape],
+    )
+    return total, lambda gradient: _sum(gradient)[0]
 
 
 def _of_first_replica(value: Any) -> Any:
@@ -400,7 +470,7 @@ def _open_dims(specs: Sequence[Any]) -> list[tuple[int, int]]:
     ]
 
 
-def _share(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
+def share(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
     """One replica's shapes, of those of the global batch: its extent is that of the first axis of
     the first array."""
     return [
@@ -411,8 +481,8 @@ def _share(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
 
 def _name_of(fn: Any) -> str:
     own = getattr(fn, "python_function", fn)
-    if "make_predict_function" in getattr(own, "__qualname__", ""):
-        return "predict_step"  # Keras has no name for it
+    if inside := _OF_KERAS.search(getattr(own, "__qualname__", "")):
+        return f"{inside[1]}_step"  # what Keras runs in it has no name, or the same in all three
     return str(getattr(own, "__name__", type(own).__name__)).strip("<>") or "step"
 
 

@@ -110,16 +110,10 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:  # noqa: C901
             return super().run(fn, args, kwargs, options)
 
         def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
-            """Raises ValueError for parts of a batch that are not equal: they cannot be summed."""
-            for one in tf.nest.flatten(value):
-                if (
-                    axis is None
-                    and isinstance(one, internals.DistributedValues)
-                    and not system.is_tracing
-                ):
-                    shapes = [getattr(part, "shape", None) for part in one.values]
-                    if any(shape != shapes[0] for shape in shapes):
-                        raise ValueError(_unequal(shapes))
+            """Parts of an uneven batch are added as XLA's arrays of bounded size are: filled up
+            with zeros."""
+            if axis is None and not system.is_tracing:
+                value = tf.nest.map_structure(lambda one: _same_extents(tf, one), value)
             return super().reduce(reduce_op, value, axis)
 
         @property
@@ -146,12 +140,18 @@ def _untuned(tf: Any, dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
-def _unequal(shapes: Sequence[Any]) -> str:
-    sizes = [shape[0] for shape in shapes if shape is not None and shape.rank]
-    total = sum(size for size in sizes if size is not None)
-    parts = ", ".join(map(str, sizes)) or ", ".join(map(str, shapes))
-    return (
-        f"a global batch of {total} cannot be shared evenly: the {len(shapes)} replicas have "
-        f"{parts} examples; use a "
-        f"multiple of {len(shapes)}, and drop_remainder=True for the last batch"
-    )
+def _same_extents(tf: Any, value: Any) -> Any:
+    """Return the value of all replicas, with arrays of the same extents."""
+    if not isinstance(value, internals.DistributedValues) or not hasattr(value, "values"):
+        return value
+    parts = value.values
+    shapes = [part.shape for part in parts if hasattr(part, "shape")]
+    is_known = all(shape.is_fully_defined() for shape in shapes) and len(shapes) == len(parts)
+    if not is_known or len({shape.rank for shape in shapes}) > 1 or len(set(map(str, shapes))) == 1:
+        return value
+    largest = [max(extents) for extents in zip(*shapes, strict=True)]
+    padded = [
+        tf.pad(part, [[0, most - extent] for most, extent in zip(largest, shape, strict=True)])
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+    return internals.PerReplica(padded)

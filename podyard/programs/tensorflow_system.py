@@ -3,6 +3,7 @@ of it."""
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -40,19 +41,23 @@ class TpuSystem:
             raise ValueError(f"{MODE_VARIABLE} is mirrored or fused, not {mode!r}")
         self.is_mirrored = mode == "mirrored"
         self._has_begun = False
+        self._is_told = False
         self.steps: Any = None  # what steps the program runs
 
     @property
     def is_tracing(self) -> bool:
-        """Whether a step is being traced for its module, as one replica."""
+        """Return whether a step is being traced for its module, as one replica."""
         return self.steps is not None and bool(self.steps.is_tracing)
 
     @property
     def workers(self) -> list[str]:
-        """Where TensorFlow's clients would reach the hosts."""
-        names = [
-            name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name
-        ] or ["10.128.0.2"]
+        """Addresses at which TensorFlow's clients reach the hosts. A program that runs alone for a
+        slice of several hosts knows its own address only."""
+        listed = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
+        names = [name for name in listed if name] or ["10.128.0.2"]
+        kind = slices.own_kind()
+        if len(names) == 1 and len(self.devices) == kind.device_count:
+            names += [f"10.128.0.{2 + host}" for host in range(1, kind.host_count)]
         return [f"{name}:{_PORT}" for name in names]
 
     @property
@@ -102,10 +107,10 @@ class TpuSystem:
 
     def initialize(self, cluster_resolver: Any = None) -> Any:
         self.begin()
-        log = self.tf.get_logger()
         address = cluster_resolver.master() if cluster_resolver is not None else ""
-        log.info("Initializing the TPU system: %s", address or "local")
-        log.info("Finished initializing TPU system.")
+        self._log(f"Initializing the TPU system: {address or 'local'}")
+        self._log("Finished initializing TPU system.")
+        self.say_what_was_found()
         coordinates = [[*one.coords, one.core_on_chip] for one in self.devices]
         by_task = [
             coordinates[first : first + self.cores_per_host]
@@ -115,8 +120,12 @@ class TpuSystem:
         return self.tf.tpu.experimental.Topology(mesh_shape=mesh, device_coordinates=by_task)
 
     def say_what_was_found(self) -> None:
+        """Log the slice in TensorFlow's words, once."""
         self.begin()
-        log, count, hosts = self.tf.get_logger(), len(self.devices), len(self.workers)
+        if self._is_told:
+            return
+        self._is_told = True
+        count, hosts = len(self.devices), len(self.workers)
         for line in (
             "Found TPU system:",
             f"*** Num TPU Cores: {count}",
@@ -129,7 +138,19 @@ class TpuSystem:
                 for place in range(count)
             ),
         ):
+            self._log(line)
+
+    def _log(self, line: str) -> None:
+        """Log a line of the TPU system. A script whose logger has no level would not show it, and
+        people look for it."""
+        log = self.tf.get_logger()
+        level = log.level
+        if level == logging.NOTSET:
+            log.setLevel(logging.INFO)
+        try:
             log.info(line)
+        finally:
+            log.setLevel(level)
 
     def list_devices(self, inner: Any) -> Any:
         logical = "logical" in inner.__name__
@@ -166,8 +187,10 @@ class TpuSystem:
             """Finds the slice around this program, by whatever name it is asked for."""
 
             def __init__(
-                self, tpu: str | None = None, *_args: Any, job_name: str = "worker", **_named: Any
+                self, tpu: Any = None, *_args: Any, job_name: str = "worker", **_named: Any
             ) -> None:
+                if isinstance(tpu, (list, tuple)):  # of one name, in TensorFlow 1
+                    tpu = tpu[0] if tpu else None
                 self._tpu = tpu or os.environ.get("TPU_NAME") or "local"
                 self.task_type, self.task_id = job_name, 0
                 self.rpc_layer = "grpc"

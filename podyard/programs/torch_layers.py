@@ -1,5 +1,4 @@
-"""What layers and losses of PyTorch come down to in StableHLO: convolutions, pools, attention,
-tables."""
+"""Layers and losses of PyTorch in StableHLO: convolutions, pools, attention, tables."""
 
 from __future__ import annotations
 

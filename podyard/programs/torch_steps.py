@@ -266,7 +266,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         self._refs[self._key(tensor)] = ref
 
     def _drop_overlaps(self, tensor: Any) -> None:
-        """What is written to is no longer what other views of it were."""
+        """Drop what is written to from the other views of it."""
         changed = self._key(tensor)
         first, last = _extent(changed)
         for key in [one for one in self._refs if one[0] == changed[0] and one != changed]:

@@ -1,4 +1,4 @@
-"""Which torch_xla a program gets: the one that is installed, else Podyard's own where there is
+"""The choice of a program's torch_xla: the one that is installed, else Podyard's own where there is
 torch, and a TPU."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the events of the workload do: calls of the use cases, as the API makes them."""
+"""Effects of the workload's events: calls of the use cases, as the API makes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from podyard.control.compute import hosts, nodes, queued_resources, reservations
 from podyard.control.jobs import jobs
 from podyard.control.platform import idempotency
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Elastic, JobRequest
 from podyard.domain.node import NodeSpec, UsageClass
@@ -16,6 +16,7 @@ from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import NodeRequest, QueuedResourceSpec
 from podyard.hardware.accelerator_types import parse
+from podyard.simulation import instances
 from podyard.simulation.scenario import Event
 from podyard.simulation.world import World
 
@@ -156,6 +157,7 @@ def _materialise(uow: UnitOfWork, principal: Principal, project: str, zone: str,
 
 
 _ACTIONS: Mapping[str, Callable[[World, str, Mapping[str, Any]], None]] = {
+    **instances.ACTIONS,
     "reserve": _reserve,
     "create": _create,
     "delete": _on_node(nodes.delete),

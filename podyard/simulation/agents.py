@@ -20,12 +20,12 @@ from podyard.base.rng import Random
 from podyard.control.jobs import reports
 from podyard.control.jobs.reports import Assignment, Progress, ReplicaReport
 from podyard.control.platform import agents
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
-from podyard.workers.agent_state import Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.kit.agent_state import Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
 
 # real time, while nothing moves: a third of the lease; the agent's own period is a second
 SYNC_SECONDS = 3.0
@@ -126,7 +126,7 @@ class SimAgent:
         return self.silent_until is not None
 
     def is_busy(self) -> bool:
-        """Whether real time has to pass until its processes are where they are wanted."""
+        """Return whether real time has to pass until its processes are where they are wanted."""
         return not self.is_silent and self._has_work()
 
     def _has_work(self) -> bool:

@@ -1,4 +1,4 @@
-"""What `podyard simulate` runs: main hands it to the command line, which may not import a
+"""The simulation of `podyard simulate`: main hands it to the command line, which may not import a
 simulation itself."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from podyard.cli.simulate import SimulationOutcome, SimulationRequest
+from podyard.cli.programs.simulate import SimulationOutcome, SimulationRequest
 from podyard.simulation import scenario as scenarios
 from podyard.simulation.run import simulate
 from podyard.simulation.scenario import FAULTS_PER_DAY_USUAL, Scenario

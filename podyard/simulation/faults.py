@@ -1,4 +1,4 @@
-"""What goes wrong: faults drawn from the seed, and what each of them does.
+"""Faults: faults drawn from the seed, and what each of them does.
 
 Each uses what the control plane, the machines or the broker have today; a new kind is a row in
 `kinds.FAULTS`, a weight here and a function here.
@@ -13,7 +13,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.rng import Streams
 from podyard.control.checks import faults as fault_rules
 from podyard.control.compute import maintenance, nodes
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import Node
 from podyard.domain.operation import Operation

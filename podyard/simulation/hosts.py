@@ -1,6 +1,6 @@
 """Simulated host servers: which hosts a machine runs, and what its host server says of them.
 
-They call `control/compute/hosts.sync` in the order in which `workers/host_server.py` does. A host
+They call `control/compute/hosts.sync` in the order in which `workers/host/server.py` does. A host
 takes one turn of its machine to start and one to stop.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from podyard.base.rng import Streams
 from podyard.control.compute import hosts
 from podyard.control.compute.hosts import HostReport, HostWanted
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.principal import Principal
 from podyard.simulation.scenario import Event
 

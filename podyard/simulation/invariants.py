@@ -17,10 +17,13 @@ from podyard.control.checks.fsck_chips import HOLDING
 from podyard.control.checks.fsck_history import edge
 from podyard.control.checks.fsck_requests import CAN_BE_TAKEN_BACK, ended_wrongly
 from podyard.control.checks.fsck_violation import GRACE_SECONDS
-from podyard.db import nodes as node_rows
-from podyard.db import operations as operation_rows
-from podyard.db import replicas, slices, state_changes, watch
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import operations as operation_rows
+from podyard.db.compute import slices
+from podyard.db.jobs import replicas
+from podyard.db.platform import state_changes
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import watch
 from podyard.domain.attempt import AttemptState
 from podyard.domain.node import BILLABLE_NODE_STATES
 from podyard.domain.operation import Operation
@@ -82,7 +85,7 @@ class Watch:
         ]
 
     def _step(self, uow: UnitOfWork) -> bool:
-        """Whether the whole database should be looked at."""
+        """Return whether the whole database should be looked at."""
         if uow.now < self._now:
             text = f"the platform clock went back to {uow.now.rfc3339()}"
             self._add([Violation("I13", self._now, "clock", text)])
@@ -105,8 +108,8 @@ class Watch:
         return suspicious
 
     def _silence(self, uow: UnitOfWork) -> bool:
-        """Whether something has waited for long without a reason, and was not looked at for that
-        before."""
+        """Return whether something has waited for long without a reason, and was not looked at for
+        that before."""
         long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
         silent = {
             key
@@ -135,7 +138,7 @@ class Watch:
         return change.machine == "node" and self._node(uow, key, change)
 
     def _node(self, uow: UnitOfWork, key: str, change: StateChange) -> bool:
-        """Whether something is strange about a node that has changed, as it stands now."""
+        """Return whether something is strange about a node that has changed, as it stands now."""
         found = watch.node(uow, key)
         if found is None:
             return False  # its record was deleted since
@@ -201,9 +204,8 @@ class Watch:
                 self._add([Violation("I7", self._now, operation.name, text)])
 
     def _overlap(self, uow: UnitOfWork) -> bool:
-        """Whether a new slice has chips of another one, by what was last seen: one that was given
-        back since only
-        makes us look again."""
+        """Return whether a new slice has chips of another one, by what was last seen: one that was
+        given back since only makes us look again."""
         clash = False
         for slice_id, pod_id, chips in watch.new_slices(uow, self._since):
             pod = self._chips.setdefault(pod_id, {})

@@ -33,6 +33,12 @@ WORKLOAD: Mapping[str, Mapping[str, Wanted]] = {
         "elastic": bool,
     },
     "cancel": {},
+    # Of Compute Engine: an instance for each host of its slice. `type` may be a machine type
+    # without chips.
+    "instance": {**_NODE},
+    "halt": {},
+    "resume": {},
+    "end": {},
     "materialise": {},  # a request for the hosts of a node
 }
 

@@ -14,8 +14,8 @@ from podyard.base.money import Amount
 from podyard.base.rng import Streams
 from podyard.control.billing import usages
 from podyard.control.checks.fsck import Violation
-from podyard.db.decisions import Decision, decisions
-from podyard.db.state_hash import state_hash
+from podyard.db.store.state_hash import state_hash
+from podyard.db.views.decisions import Decision, decisions
 from podyard.domain.principal import PLATFORM
 from podyard.hardware.accelerator_types import kind_of
 from podyard.pricing.current_card import default_rate_card

@@ -1,5 +1,5 @@
-"""What a simulation is made from: a seed, a length, a size, a fleet, and the list of events that
-happen in it.
+"""Parts of a simulation: a seed, a length, a size, a fleet, and the list of events that happen in
+it.
 
 All chance that does not depend on how the run goes is in the list of events, drawn before the run
 begins. So a run can be repeated with some of its events left out, which is how a failing one is

@@ -50,7 +50,7 @@ def shrink(
 
 
 def _what(result: Result) -> str:
-    """What a run failed by: the invariant, or the kind of error in the code."""
+    """Return what a run failed by: the invariant, or the kind of error in the code."""
     if result.stopped_by:
         return result.stopped_by.split(":", 1)[0]
     return result.violations[0].invariant if result.violations else ""

@@ -1,4 +1,4 @@
-"""What tenants ask for: arrivals as a Poisson process with a daily pattern, drawn from a seed, or
+"""Requests of tenants: arrivals as a Poisson process with a daily pattern, drawn from a seed, or
 from a trace.
 
 The numbers are ours, chosen so that each path of the control plane is taken: they do not describe

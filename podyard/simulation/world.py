@@ -20,9 +20,9 @@ from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
 from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control.access import identity
-from podyard.db import platform_clock
-from podyard.db.inline import InlineDatabase
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.inline import InlineDatabase
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.loop.steps import ACTOR, LEADER_LEASE_SECONDS, Loop
@@ -95,7 +95,7 @@ def _schema() -> bytes:
 
 @dataclasses.dataclass(slots=True)
 class Told:
-    """What the platform answered to the events so far."""
+    """The platform's answers to the events so far."""
 
     done: int = 0
     refused: int = 0

@@ -9,11 +9,11 @@ from typing import Any
 
 from podyard.base.clock import ClockMode, PlatformTime
 from podyard.base.errors import invalid
-from podyard.cli.fleets import read_fleet
 from podyard.control.platform.clock import RATE_MAX
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import instant_fleet, load_fleet
 from podyard.settings import FLEET_NAMES
+from podyard.stack.fleets import read_fleet
 from podyard.testing.scenario import read_scenario
 
 # within the time that the rate card prices, and the same in every run

@@ -105,8 +105,8 @@ def _options(request: pytest.FixtureRequest) -> Options:
 
 
 def _options_of(settings: dict[str, Any], marked: dict[str, Any], root: Path) -> dict[str, Any]:
-    """What the ini file says, with its files found from the root folder, and what the marker says
-    instead."""
+    """Return what the ini file says, with its files found from the root folder, and what the marker
+    says instead."""
     found = {
         name: value
         for name, value in settings.items()

@@ -23,7 +23,7 @@ import uvicorn
 from podyard import migrations
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 
 if TYPE_CHECKING:
     from podyard.loop.steps import Loop

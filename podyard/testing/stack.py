@@ -20,12 +20,12 @@ from podyard.base.clock import NANOS_PER_SECOND, ClockMode, OsClock, PlatformTim
 from podyard.base.durations import parse_duration
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.rng import Streams
-from podyard.cli.client import Target
-from podyard.cli.env import exports
+from podyard.cli.kit.client import Target
+from podyard.cli.nodes.env import exports
 from podyard.control.checks import faults, fsck
 from podyard.control.platform import clock as clock_control
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.fault import MATCH_KEYS, rule_json
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import Loop
@@ -41,7 +41,7 @@ SHOWN_MAX = 20  # violations in the message of a test that failed: more are seld
 
 
 class Podyard:
-    """What a test has in its hand. Paths and names are those of the project `project` and the
+    """A running Podyard, for a test. Paths and names are those of the project `project` and the
     location `location`."""
 
     def __init__(

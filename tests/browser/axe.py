@@ -45,7 +45,7 @@ def main() -> int:
 def _walk(
     browser: webdriver.Chrome, axe: str, url: str, first: tuple[str, ...]
 ) -> tuple[int, int, int]:
-    """How many kinds of pages, looks and violations there are."""
+    """Return how many kinds of pages, looks and violations there are."""
     kinds, looks, wrong = 0, 0, 0
     for address in walk.pages(browser, url, first):
         kinds += 1

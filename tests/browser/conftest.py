@@ -72,8 +72,8 @@ class Browser:
         return found
 
     def errors(self) -> list[str]:
-        """What the page complained of since the last call: scripts, the content security policy,
-        missing files."""
+        """Return what the page complained of since the last call: scripts, the content security
+        policy, missing files."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 

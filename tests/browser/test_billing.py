@@ -24,8 +24,8 @@ from podyard.base.money import amount_text, money_text
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from podyard.testing.server import serving
-from podyard.web import billing_invoices
-from podyard.web.pages import router as console
+from podyard.web.billing import invoices as billing_invoices
+from podyard.web.front.pages import router as console
 from tests.browser.conftest import Browser, open_browser
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
 from tests.unit.control.gang import Gang
@@ -182,7 +182,7 @@ def money(text: str) -> Decimal:
 
 
 def revenue(yard: Console, month: str) -> Decimal:
-    """What the ledger has booked for the month's use, net of credits, in US dollars, exactly."""
+    """Return the ledger's bookings of the month's use, net of credits, in exact US dollars."""
     parts = 0
     for booked in yard.ok("GET", f"{HERE}/ledger?pageSize=1000")["transactions"]:
         if booked["month"] != month or booked["source"].startswith("commitment/"):
@@ -225,7 +225,7 @@ def test_chart_table_csv_and_ledger_say_the_same_where_the_clocks_change(
 
 
 def drawn(browser: Browser) -> float:
-    """What the bars' areas stand for, by the labels of the axis."""
+    """Return what the bars' areas stand for, by the labels of the axis."""
     return float(
         browser.script("""
       const [low, top] = [...document.querySelectorAll('svg.chart text[text-anchor=end]')].map((t) => t).slice(0, 6)

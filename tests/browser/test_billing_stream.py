@@ -17,7 +17,9 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import kept_bills
-from podyard.web import billing, billing_stream, billing_turns
+from podyard.web.billing import billing
+from podyard.web.billing import stream as billing_stream
+from podyard.web.billing import turns as billing_turns
 from tests.browser.conftest import open_browser
 from tests.browser.test_billing import BILLING, PAGE_PROBE, Console, open_console
 from tests.browser.test_console import CONTRAST_PROBE

@@ -197,6 +197,7 @@ def test_every_page_is_labelled_readable_and_fits(
         "settings/keys",
         "settings/webhooks",
         f"{finished_job}/lines",
+        f"{finished_job}/type",
         "settings/project",
         "settings/storage",
         "search?q=node",

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from pypdf import PdfReader
 
 from podyard.base.money import amount_text, money_text, rate_text, without_zeros
-from podyard.cli import bill, bill_invoice, credit_note
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.money import bill, bill_invoice, credit_note
 from tests.browser.test_billing import HERE, Console, open_console
 from tests.yard import ZONE
 

@@ -250,3 +250,40 @@ def test_values_are_read_from_a_chart_by_mouse_and_by_keyboard(
     browser.until(lambda: browser.text(where) == "step 1", 5, "the first point")
     person.keys(Keys.ARROW_RIGHT)
     browser.until(lambda: browser.text(where) == "step 2", 5, "the second point")
+
+
+def test_resize_a_job_to_a_larger_type(
+    browser: Browser, person: ClickCounter, stack: Stack
+) -> None:
+    jobs = "/podyard/v1/projects/demo/locations/europe-west4-a/jobs"
+    place = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-vm-base"}
+    body = {"recipe": "digits-cnn", "steps": 100_000, **place}
+    stack.call("POST", f"{jobs}?jobId=grows", body)
+    path = f"{jobs}/grows"
+    browser.until(lambda: stack.call("GET", path).get("stepsDone"), 60, "its first steps")
+    person.click("nav a[href$='/jobs']")
+    browser.until(lambda: browser.all("a[href$='/grows']"), 10, "the job in the list")
+    person.click("a[href$='/grows']")
+    browser.until(lambda: browser.all("a[href$='/grows/type']"), 10, "the job's page")
+    person.click("a[href$='/grows/type']")
+    browser.until(lambda: browser.all("input[value='v3-32']"), 10, "the types")
+    row = browser.one("input[value='v3-32']").find_element("xpath", "ancestor::tr").text
+    assert "$32" in row and "now" in row, row
+    person.click("input[value='v3-32']")
+    person.click("main button.primary")
+    browser.until(lambda: browser.path().endswith("/europe-west4-a/grows"), 10, "its page")
+    saved = browser.until(lambda: stack.call("GET", f"{path}:checkpoints").get("checkpoints"), 60,
+        "a checkpoint")[0]["step"]  # fmt: skip
+
+    def runs() -> bool:
+        job = stack.call("GET", path)
+        return job["acceleratorType"] == "v3-32" and int(job["stepsDone"]) > saved
+
+    browser.until(runs, 120, "new steps on the larger type")
+    browser.until(lambda: "v3-32" in browser.text(".tiles"), 10, "the type, without a reload")
+    second = stack.call("GET", f"{path}:attempts")["attempts"][-1]
+    assert second["resumeStep"] >= saved > 0
+    assert [one["outcome"] for one in stack.call("GET", f"{path}:attempts")["attempts"][:-1]] == [
+        "RESIZED"
+    ]
+    stack.call("POST", f"{path}:cancel", {})

@@ -110,6 +110,9 @@ def test_the_list_is_sorted_and_a_row_is_selected_and_stopped(keys: Keyboard) ->
     keys.to('th a[href*="sort=-price"]')
     keys.press(Keys.ENTER)
     keys.browser.until(lambda: "sort=-price" in keys.browser.driver.current_url, 10, "the order")
+    # The address is there before the page is: keys pressed until then are the old page's.
+    is_loaded = "return document.readyState === 'complete'"
+    keys.browser.until(lambda: keys.browser.script(is_loaded), 10, "the page in its new order")
     keys.press("j", "x")
     assert keys.browser.script(
         f"return document.querySelector('[value=\"{ZONE}/by-hand\"]').checked"

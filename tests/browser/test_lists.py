@@ -78,8 +78,12 @@ def test_a_node_is_found_by_keys_alone(browser: Browser, person: ClickCounter) -
 
 def test_a_list_is_walked_and_selected_by_keys(browser: Browser, person: ClickCounter) -> None:
     browser.open("/console/demo/nodes")
+    assert not any(one.is_enabled() for one in browser.all("button[name=verb]")), (
+        "nothing to act on"
+    )
     person.keys("j", "j", "x")
     browser.until(lambda: browser.text("[data-selected]") == "1 selected", 10, "one selected row")
+    assert all(one.is_enabled() for one in browser.all("button[name=verb]"))
     chosen = "return document.querySelector('[name=pick]:checked').value"
     assert browser.script(chosen) == f"{ZONE}/cheap-2"
 

@@ -12,8 +12,9 @@ from selenium.webdriver.support.ui import Select
 
 from podyard.base import boxes
 from podyard.base.clock import PlatformTime
-from podyard.web.torus import CELL
+from podyard.web.nodes.torus import CELL
 from tests.browser.conftest import Browser, open_browser
+from tests.browser.people import CLICKS_MAX, ClickCounter
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
 from tests.stack import Stack, open_stack, until
 
@@ -95,6 +96,19 @@ def test_the_clock_is_advanced_paused_and_let_go_on(console: Browser, virtual: S
     console.one("form[action$='/advance'] button.primary").click()
     console.until(lambda: "not a duration" in console.text(".error"), 10, "the reason")
     assert console.one("#duration").get_attribute("value") == "soon"
+
+
+def test_the_clock_is_advanced_by_a_day_with_two_clicks(console: Browser, virtual: Stack) -> None:
+    def now() -> PlatformTime:
+        return PlatformTime.from_rfc3339(virtual.call("GET", "/podyard/v1/clock")["platformTime"])
+
+    before, person = now(), ClickCounter(console)
+    console.open("/console/demo/overview")
+    person.click("nav a[href$='/operator']")
+    console.until(lambda: console.all("button[name=duration]"), 10, "the clock")
+    person.click("button[name=duration][value='1d']")
+    console.until(lambda: now().seconds_since(before) >= 86_400, 20, "the next day")
+    assert person.clicks <= CLICKS_MAX
 
 
 def test_a_fault_is_added_takes_a_node_and_is_removed(console: Browser, virtual: Stack) -> None:

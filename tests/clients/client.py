@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from podyard.cli import redirect_tls
+from podyard.cli.redirect import tls as redirect_tls
 from tests.clients.outside import Outside
 from tests.conftest import require
 from tests.stack import PODYARD, Stack
@@ -51,11 +51,11 @@ class Client:
         self._home = home
 
     def run(self, case: str, *arguments: str) -> Any:
-        """What a case of the program answers."""
+        """Return what a case of the program answers."""
         return json.loads(self.printed(case, *arguments).splitlines()[-1])
 
     def printed(self, *arguments: str) -> str:
-        """What the program prints; the test fails with all that it said when it fails."""
+        """Return what the program prints; the test fails with all that it said when it fails."""
         command = [*PODYARD, "run", "--data", str(self._stack.data), "--", self._python]
         done = subprocess.run(
             [*command, "-W", "ignore", str(self._program), *arguments],

@@ -18,7 +18,7 @@ from tests.stack import PODYARD, Stack
 ZONE = "us-central1-f"
 PROGRAMS = Path(__file__).parent / "programs"
 IMAGES = 200
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ OF_RESERVATIONS = {"CapacityReservationStatus-C-003-C"}
 _ALL = ("--applicability-criteria", "ALL")  # of the rules that not everybody has to keep
 _TOTAL = re.compile(r"Total: (\d+) \| Pass: (\d+) \| Fail: (\d+) \| Skipped: (\d+)")
 _FAIL = re.compile(r"^\S+ ([A-Za-z]+-[A-Z]-\d{3}-[A-Z]): FAIL", re.MULTILINE)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 def _validate(data: bytes, folder: Path) -> tuple[int, set[str]]:

@@ -19,7 +19,7 @@ ENVIRONMENTS = {"SkyPilot": "sky", "Ray": "ray", "TensorFlow": "tf", "cloud-tpu-
 EXAMPLES = dict(
     re.findall(r"^## (.+?)\n.*?^```python\n(.+?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 )
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 @pytest.fixture(scope="module")

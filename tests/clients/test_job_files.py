@@ -21,7 +21,7 @@ print(json.dumps([
 ]))
 """
 PYTHON = Path(__file__).parents[2] / ".venv-clients" / "sky" / "bin" / "python"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 def test_each_field_of_skypilots_schemas_is_read_passed_over_or_refused_by_name() -> None:

@@ -25,7 +25,7 @@ DECIMALS = Decimal("0.000000001")  # of a nano: readers multiply in floats
 CARD = default_rate_card()
 AT = PlatformTime.from_rfc3339("2026-11-21T00:00:00Z")
 Price = Decimal | None
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 @pytest.fixture(scope="module")

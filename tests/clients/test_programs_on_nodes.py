@@ -16,7 +16,7 @@ from tests.conftest import require
 from tests.gcloud import TPU_VM, Terminal, create_node, dials_port_22, end
 from tests.stack import PODYARD, Stack, open_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 ROOT = Path(__file__).parents[2]
 FOLDER = {FOLDER_VARIABLE: str(ROOT / ".venv-clients" / "runtimes")}
 ZONE = "europe-west4-a"
@@ -69,7 +69,7 @@ def terminal(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Terminal
 
 
 def _run(terminal: Terminal, program: str, arguments: str, node: str) -> str:
-    """What it prints on all hosts of the node."""
+    """Return what it prints on all hosts of the node."""
     sent = terminal.run(f"{TPU_VM} scp {ROOT / program} {node}: --zone {ZONE} --worker=all")
     assert sent.returncode == 0, sent.stderr
     command = f"python {Path(program).name} {arguments}"

@@ -15,7 +15,7 @@ ENVIRONMENT = "ray"
 PROGRAM = "ray_autoscaler.py"
 ZONE = "us-central1-a"
 FULL = 'There is no more capacity in the zone "us-east1-d"; you can try in another zone'
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 def test_a_node_lives_its_life(client: Callable[..., Any]) -> None:
@@ -61,6 +61,20 @@ def test_failures_of_operations_and_of_requests_are_raised(client: Callable[...,
     assert kind == "HttpError"
     assert text.startswith("<HttpError 400 when requesting")
     assert "accelerator type 'v2-9' does not exist" in text
+
+
+def test_a_project_with_its_account_and_key_is_prepared(
+    client: Callable[..., Any], stack: Stack
+) -> None:
+    email = "ray-autoscaler-sa-v1@ray-project.iam.gserviceaccount.com"
+    assert client("bootstrap", "ray-project") == {"email": email, "key": True}
+    manager = "/google/cloudresourcemanager.googleapis.com/v1/projects/ray-project"
+    policy = stack.call("POST", f"{manager}:getIamPolicy", {})
+    roles = {item["role"] for item in policy["bindings"]}
+    assert roles == {
+        "roles/compute.admin", "roles/iam.roleViewer", "roles/iam.serviceAccountUser",
+        "roles/storage.objectAdmin", "roles/tpu.admin",
+    }  # fmt: skip
 
 
 def test_a_preempted_node_is_terminated(client: Callable[..., Any], stack: Stack) -> None:

@@ -16,7 +16,7 @@ from podyard.hardware.software import SOFTWARE, Software
 from podyard.programs.environments import FOLDER_VARIABLE
 from tests.stack import PODYARD, Stack, open_stack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "programs"
 FOLDER = {FOLDER_VARIABLE: str(ROOT / ".venv-clients" / "runtimes")}  # kept for the next run

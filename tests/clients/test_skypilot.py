@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from tests.stack import Stack, until
 ENVIRONMENT = "sky"
 PROGRAM = "skypilot.py"
 ZONE = "us-central1-a"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 def _path(zone: str, node: str) -> str:
@@ -128,6 +131,23 @@ def test_a_queued_resource_becomes_a_cluster(client: Callable[..., Any], stack: 
 def test_a_zone_that_is_not_there_has_no_nodes(client: Callable[..., Any]) -> None:
     missing = f"Failed to get VPC name for instance {_path(ZONE, 'none')}"
     assert client("elsewhere", "mars-a") == [{}, ["ValueError", missing]]
+
+
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
+def test_a_check_passes_and_an_account_is_made(
+    client: Callable[..., Any], stack: Stack, tmp_path: Path
+) -> None:
+    path = "/podyard/v1/projects/demo/serviceAccounts/sky-user@demo.iam.gserviceaccount.com/keys"
+    key = tmp_path / "key.json"
+    key.write_text(json.dumps(stack.call("POST", path, {"roles": ["owner"]})))
+    found = client("check", str(key))
+    assert found["checks"] == [[True, None], [True, None]]
+    assert found["account"] == "skypilot-v1@demo.iam.gserviceaccount.com"
+    manager = "/google/cloudresourcemanager.googleapis.com/v1/projects/demo"
+    policy = stack.call("POST", f"{manager}:getIamPolicy", {})
+    member = f"serviceAccount:{found['account']}"
+    roles = {item["role"] for item in policy["bindings"] if member in item["members"]}
+    assert {"roles/compute.admin", "roles/tpu.admin", "roles/iam.serviceAccountUser"} <= roles
 
 
 def test_a_client_may_pause_between_two_requests(client: Callable[..., Any], stack: Stack) -> None:

@@ -13,7 +13,7 @@ from tests.clients.outside import Outside
 from tests.stack import PODYARD, Stack
 
 PROGRAMS = Path(__file__).parent / "programs"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.stack import PODYARD, Stack
 
 ZONE = "us-central1-f"
 PROGRAM = Path(__file__).parent / "programs" / "tensorboard_curves.py"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 def test_the_curve_of_a_recipe_is_what_the_job_says(stack: Stack, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.stack import Stack, until
 ENVIRONMENT = "tf"
 PROGRAM = "tensorflow_resolver.py"
 ZONE = "us-central1-f"  # `podyard run` says that the command runs there
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 
 @pytest.fixture

@@ -110,8 +110,9 @@ def test_a_computation_without_estimators() -> None:
         "[[4.0, 4.0, 4.0], [4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] 32.0",
         "input 15 cannot be shared evenly: 8 cores have the same number of examples each",
         (
-            "module 'tensorflow.contrib' has no attribute 'slim': contrib has tpu and "
-            "cluster_resolver here"
+            "module 'tensorflow.contrib' has no attribute 'slim': contrib has cluster_resolver, "
+            "data, distribute, eager, estimator, framework, layers, metrics, rnn, summary, tpu, "
+            "training here"
         ),
     ]
 
@@ -132,3 +133,9 @@ def test_a_library_that_looks_for_names_of_tensorflow_1_changes_nothing(tmp_path
     done = _run("-c", code, PYTHONPATH=str(library))
     assert done.stdout.splitlines() == ["[False, False, False, False] True False"]
     assert "program is for TensorFlow 1" not in done.stderr
+
+
+def test_a_keras_model_made_before_any_name_of_tensorflow_1_is_given_to_the_tpu() -> None:
+    done = _run(str(PROGRAMS / "listings" / "keras_to_tpu_model.py"))
+    assert done.stdout == "accuracy True\n"
+    assert CORES.search(done.stderr) and IS_FOR_1 in done.stderr

@@ -26,7 +26,7 @@ from tests.clients.outside import Outside
 from tests.stack import PODYARD, Stack, open_stack
 from tests.waiting import patient, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 FOLDER = {FOLDER_VARIABLE: str(ROOT / ".venv-clients" / "runtimes")}
@@ -229,7 +229,8 @@ def test_tensorflow_trains_on_a_v2_8_through_a_preemption(stack: Stack, tmp_path
         1,
         0,
     ), job
-    assert job["programRun"]["steps"] == 20
+    assert job["programRun"]["steps"] == 20 and job["programRun"]["modules"][0]["fits"]
+    assert job["programRun"]["seconds"] > 0
     points = [line.split() for line in stack.log_lines(path) if line.startswith("step ")]
     kept = int(points[-1][1]) - 20
     assert [int(point[1]) for point in points] == list(range(1, kept + 21)), (

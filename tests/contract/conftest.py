@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.contract.world import World
+from tests.gcloud import Terminal
 from tests.stack import Stack, open_stack
 from tests.yard import open_yard
 
@@ -15,6 +17,11 @@ from tests.yard import open_yard
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with open_stack(tmp_path_factory.mktemp("contract")) as found:
         yield found
+
+
+@pytest.fixture
+def terminal(stack: Stack, tmp_path: Path) -> Terminal:
+    return Terminal(stack, tmp_path)
 
 
 @pytest.fixture(scope="session")

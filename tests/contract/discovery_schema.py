@@ -47,7 +47,7 @@ def properties(version: str, schema: str) -> dict[str, Any]:
 
 
 def violations(version: str, schema: str, answer: object, path: str = "") -> list[str]:
-    """What of an answer the document does not allow."""
+    """Return what of an answer the document does not allow."""
     if not isinstance(answer, dict):
         return [f"{path}: {answer!r} is no {schema}"]
     known = properties(version, schema)

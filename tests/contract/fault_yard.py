@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import event, select
 
-from podyard.db.direct_statements import DirectConnection
-from podyard.db.tables import state_changes
+from podyard.db.engines.direct_statements import DirectConnection
+from podyard.db.tables.base import state_changes
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard
 
@@ -87,7 +87,7 @@ def changes(yard: Yard, name: str) -> list[tuple[str, str, str]]:
 
 
 def statements(yard: Yard, work: Any) -> list[str]:
-    """What `work` asks the database, straight through the driver and by SQLAlchemy."""
+    """Return what `work` asks the database, straight through the driver and by SQLAlchemy."""
     found: list[str] = []
     ask = DirectConnection._ask
 

@@ -22,14 +22,10 @@ from tests.waiting import patient
 
 COMMANDS = (
     "pubsub topics list",
-    "iam service-accounts list",
     "filestore instances list",
     "container clusters list",
     "run services list --region us-central1",
     "eventarc triggers list --location us-central1",
-    "logging read x",
-    "projects describe demo",
-    "services list",
     "sql instances list",
     "functions list",
     "ai models list --region us-central1",
@@ -45,14 +41,19 @@ COMMANDS = (
     "dataflow jobs list",
     "redis instances list --region us-central1",
     "monitoring dashboards list",
-    "iam roles list",
     "organizations list",
-    "billing accounts list",
     "scheduler jobs list --location us-central1",
     "compute os-login describe-profile",
     "compute instances create vm --zone us-central1-f",
 )
 SERVED = (
+    "projects describe demo",
+    "projects get-iam-policy demo",
+    "iam service-accounts list",
+    "iam roles list",
+    "logging read x",
+    "services list",
+    "billing accounts list",
     "storage buckets create gs://bucket",
     "storage cp /etc/hostname gs://bucket/x",
     "storage cat gs://bucket/x",
@@ -99,7 +100,8 @@ class Namespace:
     heard: list[str]
 
     def sent_bytes(self) -> int:
-        """What has left by any route, of any protocol, names and addresses of the link included."""
+        """Return what has left by any route, of any protocol, names and addresses of the link
+        included."""
         path = "/sys/class/net/out/statistics/tx_bytes"
         return int(run("ip", "netns", "exec", self.name, "cat", path))
 

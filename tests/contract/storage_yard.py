@@ -13,7 +13,7 @@ from podyard.api.app import prepare
 from podyard.api.storage.app import create_storage_app
 from podyard.base.clock import OsClock
 from podyard.control.access import identity
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.principal import PLATFORM
 from podyard.settings import from_environment
@@ -33,7 +33,7 @@ class StorageYard:
 
     @property
     def emulator_host(self) -> str:
-        """What clients without credentials are given."""
+        """Return what clients without credentials are given."""
         return f"{self.url}/_t/{self.token}"
 
     def client(self, token: str) -> httpx.Client:

@@ -9,7 +9,7 @@ import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.pricing import current_card
-from podyard.web import billing_terms
+from podyard.web.billing import terms as billing_terms
 from tests.yard import Yard, open_yard
 
 CARD = """

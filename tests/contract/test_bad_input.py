@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from podyard.db.tables import metadata
+from podyard.db.tables.base import metadata
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard, open_yard

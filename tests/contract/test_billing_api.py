@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import bill_invoice, budget, commitment, credit_note
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.money import bill_invoice, budget, commitment, credit_note
 from tests.unit.control.gang import Gang
 from tests.yard import ZONE, Yard, open_yard
 

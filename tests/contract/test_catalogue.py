@@ -26,7 +26,7 @@ from podyard.api import catalogue as routes
 from podyard.api import catalogue_grpc
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
-from podyard.cli import redirect_tls
+from podyard.cli.redirect import tls as redirect_tls
 from podyard.control.billing import catalogue
 from podyard.control.billing.catalogue import CLOUD_TPU, COMPUTE_ENGINE, ListedSku
 from podyard.hardware.accelerator_types import all_types, parse
@@ -398,7 +398,7 @@ from googleapiclient.errors import HttpError
 billing = build("cloudbilling", "v1")
 skus = billing.services().skus().list(parent="services/E000-3F24-B8AA").execute()["skus"]
 try:
-    billing.billingAccounts().list().execute()
+    billing.billingAccounts().getIamPolicy(resource="billingAccounts/x").execute()
 except HttpError as error:
     print(json.dumps([len(skus), error.status_code]))
 """

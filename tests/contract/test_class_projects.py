@@ -12,7 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from tests.yard import Yard
 
 STUDENTS = 20

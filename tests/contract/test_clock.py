@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from podyard.base.clock import PlatformTime
-from podyard.db.tables import state_changes
+from podyard.db.tables.base import state_changes
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard, open_yard
 

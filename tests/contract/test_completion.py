@@ -57,3 +57,15 @@ def test_a_shell_completes_commands_and_names_of_nodes(shell: str, yard: Yard) -
         yard.create(name)
     assert complete(shell, yard, "podyard no") == ["nodes"]
     assert complete(shell, yard, "podyard tpu describe pod-") == ["pod-a", "pod-b"]
+
+
+def test_a_shell_completes_zones_types_recipes_and_keys(shell: str, yard: Yard) -> None:
+    yard.create("pod-a")
+    assert complete(shell, yard, "podyard nodes --zone us-central1-f") == ["us-central1-f"]
+    types = complete(shell, yard, "podyard tpu create n --accelerator-type v2-")
+    assert "v2-8" in types and all(name.startswith("v2-") for name in types)
+    job = "podyard job submit"
+    assert complete(shell, yard, f"{job} --recipe digits") == ["digits-cnn"]
+    assert complete(shell, yard, f"{job} --node pod") == ["pod-a"]
+    assert complete(shell, yard, "podyard nodes --filter accel") == ["accelerator_type"]
+    assert complete(shell, yard, "podyard jobs --sort-by sta") == ["state"]

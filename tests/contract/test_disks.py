@@ -68,7 +68,7 @@ def test_what_a_disk_cannot_be_is_refused(yard: Yard) -> None:
     for body, told in (
         ({"name": "Big"}, "name 'Big' is not a valid id"),
         ({"name": "e", "sizeGb": "9"}, "sizeGb is 9: it must be from 10 to 65536"),
-        ({"name": "e", "sizeGb": "ten"}, "sizeGb 'ten' is not a whole number of GB"),
+        ({"name": "e", "sizeGb": "ten"}, "Invalid value at 'size_gb' (TYPE_INT64)"),
         (
             {"name": "e", "type": "local-ssd"},
             "disk type 'local-ssd' does not exist: use pd-standard, pd-bal",

@@ -26,18 +26,18 @@ from podyard.api.exports import CHUNK_BYTES
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.base.money import amount_text
-from podyard.cli import export
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.money import export
 from podyard.control.billing import exports
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
 from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
 from podyard.testing.server import serving, write_empty_database
-from podyard.web import invoice_print
-from podyard.workers import exports as worker
+from podyard.web.billing import invoice_print
+from podyard.workers.tasks import exports as worker
 from tests.listener import listening
 from tests.yard import START, Yard
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
 from podyard.domain.fault import EFFECTS
 from tests.contract.fault_yard import (
     FAULTS,
@@ -144,7 +144,7 @@ def test_without_rules_no_statement_is_asked_for_them(yard: Yard) -> None:
 
 def _run(yard: Yard, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
     client = Client(Target(yard.url, yard.token, "demo", ZONE))
-    monkeypatch.setattr("podyard.cli.faults.client_of", lambda _data: client)
+    monkeypatch.setattr("podyard.cli.nodes.faults.client_of", lambda _data: client)
     result = CliRunner().invoke(root, ["fault", *words])
     client.close()
     return (

@@ -62,11 +62,15 @@ def _sample(path: str, kind: dict[str, Any]) -> Any:
         "runtimeVersion": "tpu-ubuntu2204-base",
         "topology": "2x2",
         "cidrBlock": "10.240.0.0/29",
-        "network": "projects/demo/global/networks/training",
-        "subnetwork": "projects/demo/regions/us-central1/subnetworks/training",
+        "network": "projects/demo/global/networks/default",
+        "subnetwork": "projects/demo/regions/us-central1/subnetworks/default",
         "tags": ["web", "train"],
         "workerIds": ["0"],
-        "scope": ["https://www.googleapis.com/auth/cloud-platform"],
+        # with the one that the server adds
+        "scope": [
+            "https://www.googleapis.com/auth/cloud-platform",
+            "https://www.googleapis.com/auth/pubsub",
+        ],
         "sourceDisk": f"projects/demo/zones/{ZONE}/disks/data",
         "reservationName": f"{PROJECT}/{ZONE}/reservations/mine",
         "nodeCount": 2,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.stack import Stack
@@ -217,3 +220,94 @@ def _listed_disks(environment: dict[str, str]) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return [item["name"] for item in json.loads(done.stdout)]
+
+
+def _in_folder(environment: dict[str, str], folder: Path, command: str, *, code: int = 0) -> str:
+    """Return what a command prints, run in a folder that is also its user's home."""
+    done = subprocess.run(
+        shlex.split(command),
+        env=environment | {"HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gsutil") is None, reason="gsutil is not installed")
+def test_gsutil_needs_the_exports_only(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "a.txt").write_text("hello\n")
+    (tmp_path / "tree" / "deep" / "b.bin").write_bytes(bytes(9 << 20))  # a resumable upload
+    for command in (
+        "mb gs://by-gsutil",
+        "cp a.txt gs://by-gsutil/",
+        "rsync -r tree gs://by-gsutil/t",
+    ):
+        _in_folder(environment, tmp_path, f"gsutil {command}")
+    listed = _in_folder(environment, tmp_path, "gsutil ls gs://by-gsutil/**")
+    assert listed.split() == ["gs://by-gsutil/a.txt", "gs://by-gsutil/t/deep/b.bin"]
+    assert _in_folder(environment, tmp_path, "gsutil cat gs://by-gsutil/a.txt") == "hello\n"
+    _in_folder(environment, tmp_path, "gsutil cp gs://by-gsutil/t/deep/b.bin back.bin")
+    assert (tmp_path / "back.bin").read_bytes() == bytes(9 << 20)
+    _in_folder(environment, tmp_path, "gsutil rm -r gs://by-gsutil")
+
+
+def test_an_account_is_signed_in_and_the_project_can_be_set(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    accounts = _in_folder(environment, tmp_path, "gcloud auth list --format=value(account,status)")
+    assert accounts.split() == ["owner@podyard.local", "*"]
+    said = _in_folder(environment, tmp_path, "gcloud config set project demo")
+    assert "WARNING" not in said, said
+    _in_folder(environment, tmp_path, "gcloud config set project other")
+    assert _in_folder(environment, tmp_path, "gcloud config get project").split()[-1] == "other"
+    _in_folder(environment, tmp_path, "gcloud config set project demo")
+    assert _in_folder(environment, tmp_path, "gcloud projects list --format=value(projectId)") == (
+        "demo\n"
+    )
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["code", "browser"])
+def test_somebody_else_signs_in(
+    environment: dict[str, str], stack: Stack, tmp_path: Path, by_hand: bool
+) -> None:
+    """As in a terminal next to a browser: the page is opened, a token is typed there, and the code
+    comes back by hand or to the port where gcloud listens."""
+    email = f"{'hand' if by_hand else 'browser'}@example.com"
+    words = ("auth", "token", "create", email, "--role", "tpu.viewer", "-o", "json")
+    made = stack.command(*words, "--data", str(stack.data))
+    token = json.loads(made.stdout)["token"]
+    command = ["gcloud", "auth", "login", *(["--no-launch-browser"] if by_hand else [])]
+    with subprocess.Popen(
+        command,
+        env=environment | {"HOME": str(tmp_path), "BROWSER": "true", "DISPLAY": ":0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as login:
+        assert login.stdout is not None
+        url = next(line.strip() for line in login.stdout if line.strip().startswith("http://"))
+        page = httpx.post(url, data={"use": "token", "token": token}, follow_redirects=True)
+        code = page.text.partition("readonly>pdycode_")[2].partition("<")[0]
+        assert bool(code) == by_hand
+        said, _ = login.communicate(f"pdycode_{code}\n" if by_hand else "", patient(60))
+        assert login.returncode == 0 and f"logged in as [{email}]" in said, said
+    try:
+        active = _in_folder(
+            environment, tmp_path, "gcloud auth list --filter=status:ACTIVE --format=value(account)"
+        )
+        assert active.split() == [email]
+        assert _gcloud(environment, "list") == []
+        denied = _in_folder(
+            environment, tmp_path,
+            f"gcloud compute tpus tpu-vm create no --zone {ZONE} --accelerator-type v2-8 "
+            "--version tpu-vm-base", code=1,
+        )  # fmt: skip
+        assert email in denied and "tpu.nodes.create" in denied
+    finally:
+        _in_folder(environment, tmp_path, f"gcloud auth revoke {email}")
+        _in_folder(environment, tmp_path, "gcloud config set account owner@podyard.local")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from podyard.base import boxes
-from podyard.cli.ssh_setup import needs_setup
+from podyard.cli.nodes.ssh_setup import needs_setup
 from tests.gcloud import TPU_VM, Terminal, create_node
 from tests.ordinary_user import UserStack, make_user
 from tests.stack import PODYARD, Stack

@@ -10,7 +10,7 @@ from google.cloud import tpu_v2
 from google.oauth2.credentials import Credentials
 
 from podyard.domain.node import NodeSpec, UsageClass
-from podyard.web import client_commands
+from podyard.web.kit import client_commands
 from tests.stack import Stack
 
 PARENT = "projects/demo/locations/us-central2-b"

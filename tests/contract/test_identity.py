@@ -13,9 +13,10 @@ from typing import Any
 import click
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from podyard.api.app import prepare
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.domain.credential import (
     INVITATION_DAYS,
     INVITATIONS_PER_PROJECT_MAX,
@@ -394,3 +395,46 @@ def test_labels_of_jobs_and_projects_are_checked_as_those_of_nodes(
     )
     job = {"recipe": "digits-cnn", "node": "n1", "labels": labels}
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.jobs()}?jobId=j1", job)
+
+
+def test_a_revoked_token_mints_no_successor_from_the_moment_on(yard: Yard) -> None:
+    body = {"email": "ann@example.com", "project": "demo", "roles": ["owner"]}
+    made = yard.ok("POST", "/podyard/v1/tokens", body)
+    stolen = {"Authorization": f"Bearer {made['token']}"}
+    assert yard.bare.get("/podyard/v1/whoami", headers=stolen).status_code == 200
+    yard.ok("POST", f"/podyard/v1/tokens/{made['tokenId']}:revoke")
+    for path, message in (
+        ("/podyard/v1/tokens:renew", {}),
+        ("/podyard/v1/tokens", body),
+        ("/podyard/v1/projects/demo/invitations", {"email": "b@example.com", "roles": ["owner"]}),
+        (f"{yard.nodes()}?nodeId=n", {"acceleratorType": "v2-8"}),
+    ):
+        answer = yard.bare.post(path, json=message, headers=stolen)
+        assert answer.status_code == 401, path
+
+
+def test_revoking_a_token_offers_to_end_what_it_has_minted(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"email": "ann@example.com", "project": "demo", "roles": ["owner"]}
+    made = yard.ok("POST", "/podyard/v1/tokens", body)
+    ann = {"Authorization": f"Bearer {made['token']}"}
+    renewed = yard.bare.post("/podyard/v1/tokens:renew", json={}, headers=ann).json()
+    bob = yard.ok("POST", "/podyard/v1/tokens", {**body, "email": "bob@example.com"})
+    path = f"/podyard/v1/tokens/{made['tokenId']}"
+    first = yard.ok("POST", f"{path}:revoke")
+    assert [one["tokenId"] for one in first["minted"]] == [renewed["tokenId"]]
+    successor = {"Authorization": f"Bearer {renewed['token']}"}
+    assert yard.bare.get("/podyard/v1/whoami", headers=successor).status_code == 200
+
+    monkeypatch.setenv("PODYARD_URL", yard.url)
+    monkeypatch.setenv("PODYARD_TOKEN", yard.token)
+    told = CliRunner().invoke(root, ["auth", "token", "revoke", made["tokenId"]])
+    assert f"minted tokens since that still work: {renewed['tokenId']}" in told.stderr
+    assert f"podyard auth token revoke {made['tokenId']} --with-minted" in told.stderr
+    CliRunner().invoke(root, ["auth", "token", "revoke", made["tokenId"], "--with-minted"])
+    states = {
+        one["tokenId"]: one["state"] for one in yard.ok("GET", "/podyard/v1/tokens")["tokens"]
+    }
+    assert states[renewed["tokenId"]] == "REVOKED"
+    assert states[bob["tokenId"]] == "ACTIVE"

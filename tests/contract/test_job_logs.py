@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.workers.http_client import JsonClient
-from podyard.workers.reporter import Reporter
+from podyard.workers.kit.http_client import JsonClient
+from podyard.workers.replica.reporter import Reporter
 from tests.contract.world import World, open_copy
 from tests.unit.control.gang import Gang
 from tests.yard import open_yard

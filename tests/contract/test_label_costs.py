@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import bill
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.money import bill
 from podyard.control.compute import nodes
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.web.pages import router as console
+from podyard.web.front.pages import router as console
 from tests.contract.test_billing_api import HERE, _advance
 from tests.yard import ZONE, Yard, open_yard
 

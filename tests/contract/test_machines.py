@@ -44,7 +44,7 @@ def machine(yard: Yard, **changes: Any) -> dict[str, Any]:
 def asking(
     yard: Yard, machine_changes: dict[str, Any] | None = None, **changes: Any
 ) -> Iterator[dict[str, Any]]:
-    """What a machine sends, while it answers at its address."""
+    """Yield what a machine sends, while it answers at its address."""
     with reach.answering("127.0.0.1") as (port, number):
         body = {
             "replicasMax": 4, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 7,

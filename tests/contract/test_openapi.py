@@ -24,8 +24,9 @@ from starlette.routing import BaseRoute, Mount
 
 from podyard.api.app import create_app
 from podyard.base.clock import ManualClock
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
+from podyard.http import google
 from podyard.settings import from_environment
 from tests.contract.world import DOCUMENT, OPERATIONS, World, open_copy
 from tests.long_runs import times
@@ -96,9 +97,13 @@ def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) 
     app = create_app(
         from_environment({"PODYARD_DATA": str(tmp_path)}), database, instant_fleet(), clock
     )
-    # Google's other APIs, of which next to nothing is served, have documents of their own; /sign-in
-    # is a page.
-    others = ("/compute/", "/google/", "/storage/", "/upload/", "/batch/", "/sign-in")
+    # Google's other APIs have documents of their own; /sign-in and /o/oauth2 are pages.
+    names = ("compute", *google.API_NAMES)
+    documents = (f"/discovery/v1/apis/{name}/" for name in names)
+    others = (
+        "/compute/", "/google/", "/storage/", "/upload/", "/batch/", "/sign-in", "/o/oauth2/",
+        *documents,
+    )  # fmt: skip
     served = [(verb, path) for verb, path in _served(app.routes) if not path.startswith(others)]
     database.close()
     assert sorted(served) == sorted(OPERATIONS.values())

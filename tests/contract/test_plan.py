@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from podyard import engine
 from podyard.base.errors import invalid
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.engine.timing.estimate import Estimate
 from tests.unit.engine.test_report import estimate
 
@@ -117,7 +117,7 @@ def test_limits_that_nothing_meets_still_give_a_table() -> None:
     assert done.exit_code == 0
     assert "v3-8" in done.stdout and "*" not in done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("None meets the deadline of 60.0 s and the budget of 0.01 USD")
+    assert last.startswith("None meets the deadline of 60.0 s and the budget of $0.01")
 
 
 @pytest.mark.usefixtures("modelled")
@@ -184,3 +184,27 @@ def test_a_host_loop_adds_to_every_step() -> None:
         planned(*given, *more)["rows"][0]["stepSeconds"] for more in ((), ("--host-loop",))
     )
     assert waiting > alone + 1e-3
+
+
+@pytest.mark.usefixtures("modelled")
+def test_each_type_has_a_line_on_stderr_as_soon_as_it_is_priced() -> None:
+    done = plan("--steps", "1000", "--types", "v2-8,v4-16", "--zone", "us-*")
+    first, second, *_ = done.stderr.splitlines()
+    assert first.startswith("v2-8: 400 ms a step; by P95 "), done.stderr
+    assert "$" in first and " in us-" in first
+    assert second.startswith("v4-16: does not fit"), second
+    assert "v2-8: " not in done.stdout
+
+
+def test_a_plan_traces_its_program_once_for_all_types() -> None:
+    jax = pytest.importorskip("jax")
+    traces = []
+
+    def step(batch: Any) -> Any:
+        traces.append(batch.shape)
+        return (batch @ batch.T).sum()
+
+    shape = jax.ShapeDtypeStruct((64, 128), "float32")
+    for accelerator_type in ("v2-8", "v3-8", "v4-8"):
+        engine.analyze(step, shape, accelerator_type=accelerator_type, global_batch=64)
+    assert traces == [(64, 128)]

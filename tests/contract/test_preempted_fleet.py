@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from podyard.db.tables import state_changes
+from podyard.db.tables.base import state_changes
 from podyard.testing.stack import Podyard
 
 SCENARIO = Path(__file__).parents[2] / "examples" / "scenarios" / "preempted_fleet.yaml"

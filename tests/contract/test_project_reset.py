@@ -120,7 +120,7 @@ def names(stack: Stack, kind: str) -> list[str]:
 
 
 def run(stack: Stack, group: str, command: str, *arguments: str) -> str:
-    """What the command writes."""
+    """Return what the command writes."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
     }

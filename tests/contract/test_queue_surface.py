@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import queue
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.kit.zones import resources
+from podyard.cli.nodes import queue
 from tests.yard import ZONE, Yard
 
 OWN = f"/podyard/v1/projects/demo/locations/{ZONE}/reservations"
@@ -26,7 +27,8 @@ def podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         clients.append(Client(Target(yard.url, yard.token, "demo", location or ZONE)))
         return clients[-1]
 
-    monkeypatch.setattr(queue, "client_of", client_of)
+    for module in (queue, resources):
+        monkeypatch.setattr(module, "client_of", client_of)
 
     def call(*arguments: str, code: int = 0) -> Any:
         done = CliRunner().invoke(root, [*arguments, "--zone", ZONE], catch_exceptions=True)
@@ -100,6 +102,7 @@ def test_the_command_line_queues_lists_resets_and_deletes(
         "2",
         "v2-8",
         "ACTIVE",
+        "-",
     ]
     assert "queuedResources/q" in podyard("qr", "describe", "q").stdout
     assert {node["name"].rsplit("/", 1)[-1] for node in yard.ok("GET", yard.nodes())["nodes"]} == {

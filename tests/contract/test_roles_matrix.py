@@ -21,7 +21,7 @@ from tests.contract.world import OPERATIONS, World, open_copy
 BOSS = "boss@corp.example"  # owns demo; another person has taken this name in project `other`
 NEEDS = {
     "public": "discovery.rest discovery.v1.rest platform.healthz platform.readyz "
-    "tokens.accept_invitation auth.token "
+    "tokens.accept_invitation oauth.token oauth.revoke "
     "machines.join",
     # Every credential; each sees only its own.
     "known": "sign_in.create_link "
@@ -36,7 +36,8 @@ NEEDS = {
     "reservations.get "
     "pods.list_pods pods.get pods.defragment billing.price",
     "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize jobs.stacks",
-    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance "
+    "nodes": "jobs.upload hosts.materialise hosts.open_notebook "
+    "platform.preempt platform.schedule_maintenance "
     "webhooks.set_webhook "
     "webhooks.list_webhooks webhooks.get_webhook webhooks.delete_webhook webhooks.test_webhook "
     "webhooks.list_deliveries",
@@ -87,7 +88,8 @@ NEED_OF = {name: need for need, names in NEEDS.items() for name in names.split()
 
 
 def need_of(name: str) -> str:
-    """What an operation needs. Google's: reading needs `view`, and everything else `nodes`."""
+    """Return what an operation needs. Google's: reading needs `view`, and everything else
+    `nodes`."""
     if name in NEED_OF:
         return NEED_OF[name]
     version, _, method = name.partition(".")
@@ -122,7 +124,7 @@ def _ask(world: World, name: str, token: str) -> httpx.Response:
 
 
 def _by_reading(name: str) -> tuple[bool, str]:
-    """What only reads comes first, and what deletes last."""
+    """Return what only reads comes first, and what deletes last."""
     return OPERATIONS[name][0] != "GET", {"DELETE": "z"}.get(OPERATIONS[name][0], "a") + name
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from tests.yard import Yard
 
 MODULE = """
@@ -22,7 +22,7 @@ module @train_step {
 """  # noqa: E501
 
 
-def test_a_recipe_that_is_only_estimated_runs_in_modelled_time(
+def test_a_simulated_step_takes_what_the_estimate_says(
     yard: Yard,
 ) -> None:
     yard.create("n")
@@ -46,7 +46,8 @@ def test_a_recipe_that_is_only_estimated_runs_in_modelled_time(
         "modelledSeconds"
     ]
     assert made["stepSeconds"] == pytest.approx(step)
-    assert (made["program"], made["execution"]) == ("podyard:resnet-50", "simulated")
+    assert (made["recipe"], made["execution"]) == ("resnet-50", "simulated")
+    assert made["arguments"]["variant"] == "v1.5"  # as the estimate has it
     for _ in range(3):
         yard.step(100 * step)
     job = yard.ok("GET", f"{yard.jobs()}/large")
@@ -111,3 +112,34 @@ def test_recipes_that_train_on_files_need_none(yard: Yard) -> None:
     }
     made = yard.ok("POST", yard.jobs(), body)
     assert (made["recipe"], made["stepSeconds"]) == ("mnist-cnn", 0.25)
+
+
+def test_a_job_in_modelled_time_tells_its_steps_between_its_marks(yard: Yard) -> None:
+    yard.create("n")
+    body = {
+        "recipe": "resnet-50", "execution": "simulated", "node": "n", "steps": 1000,
+        "globalBatch": 64, "checkpointEverySteps": 1000, "stepSeconds": 2.0,
+    }  # fmt: skip
+    yard.ok("POST", f"{yard.jobs()}?jobId=slow", body)
+    yard.step(1.0)
+    yard.step(100.0)
+    job = yard.ok("GET", f"{yard.jobs()}/slow")
+    assert job["state"] == "RUNNING"
+    assert job["stepsDone"] == pytest.approx(50, abs=2)
+    assert job["stepsPerSecond"] == pytest.approx(0.5)
+    assert job["remainingSeconds"] == pytest.approx(2.0 * (1000 - job["stepsDone"]))
+    (item,) = yard.ok("GET", yard.jobs())["jobs"]
+    assert item["stepsDone"] == job["stepsDone"]
+
+
+def test_a_job_ends_whose_steps_last_fractions_of_nanoseconds(yard: Yard) -> None:
+    yard.create("n")
+    body = {
+        "recipe": "digits-cnn", "execution": "simulated", "node": "n", "steps": 400,
+        "stepSeconds": 0.00017331720193518714,
+    }  # fmt: skip
+    yard.ok("POST", f"{yard.jobs()}?jobId=short", body)
+    for _ in range(3):
+        yard.step(1)
+    job = yard.ok("GET", f"{yard.jobs()}/short")
+    assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 400)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import bill
-from podyard.cli.client import Client, Target
-from podyard.cli.commands import root
+from podyard.cli.kit.client import Client, Target
+from podyard.cli.kit.commands import root
+from podyard.cli.money import bill
 from podyard.control.billing import costs
 from podyard.control.billing.costs import Costs, Needed
 from podyard.domain.principal import PLATFORM

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from podyard.api.storage.app import create_storage_app
 from podyard.base.clock import OsClock
-from podyard.db import usage_events
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import usage_events
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.usage import UsageEvent
 from podyard.settings import from_environment

@@ -162,7 +162,8 @@ def test_terraform_s_sequence_for_a_tpu_vm(yard: Yard) -> None:
         "cidrBlock": "10.0.0.0/29",
         "serviceAccount": {
             "email": "tf@demo.iam.gserviceaccount.com",
-            "scope": ["https://example.com/auth/x"],
+            # The provider leaves aside that pubsub is added (magic-modules#9308).
+            "scope": ["https://example.com/auth/x", "https://www.googleapis.com/auth/pubsub"],
         },
         "labels": {"foo": "bar", "goog-terraform-provisioned": "true"},
         "metadata": {"foo": "bar"},

@@ -189,7 +189,7 @@ def test_local_is_the_same_without_pytest() -> None:
 
 BROKEN = """
 from sqlalchemy import delete
-from podyard.db.tables_compute import slices
+from podyard.db.tables.compute import slices
 
 def make(podyard):
     path = f"/v2/projects/demo/locations/{podyard.location}/nodes?nodeId=n"

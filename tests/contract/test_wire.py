@@ -189,6 +189,26 @@ def test_a_foreign_host_header_is_refused(yard: Yard) -> None:
     assert response.status_code == 403
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a@b",
+        "a@127.0.0.1",
+        "127.0.0.1:1@evil.example",
+        "localhost:",
+        "localhost:x",
+        "[::1",
+        "127.0.0.1/x",
+        "localhost,evil.example",
+        "localhost evil",
+    ],
+)
+def test_a_malformed_host_header_is_refused(yard: Yard, host: str) -> None:
+    response = yard.http.get(yard.nodes(), headers={"Host": host})
+    assert (response.status_code, response.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert f"Host '{host}' is not a host name" in response.json()["error"]["message"]
+
+
 def test_platform_routes_answer(yard: Yard) -> None:
     yard.create("a")
     assert 'podyard_nodes{project="demo",state="READY"} 1' in yard.call("GET", "/metrics").text

@@ -147,6 +147,9 @@ def test_a_reservation_of_another_place_is_refused_rather_than_waited_for(
 
 @pytest.mark.parametrize("mask", ["networkConfig.enableExternalIps", "networkConfig"])
 def test_one_network_cannot_be_set_beside_several(yard: Yard, mask: str) -> None:
+    for name in ("one", "two"):
+        body = {"name": name, "autoCreateSubnetworks": True}
+        yard.ok("POST", "/compute/v1/projects/demo/global/networks", body)
     yard.create("a", networkConfigs=[{"network": "one"}, {"network": "two"}])
     before = yard.ok("GET", f"{yard.nodes()}/a")
     body = {"networkConfig": {"enableExternalIps": True}}

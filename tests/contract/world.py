@@ -136,7 +136,7 @@ class World:
         return {name: names[name] for name in re.findall(r"\{(\w+)\}", path)}
 
     def headers(self, path: str) -> dict[str, str]:
-        """Who may call this path: agents and replicas have tokens of their own."""
+        """Return who may call this path: agents and replicas have tokens of their own."""
         if "/agents/" in path:
             return self.agent_headers
         return bearer(self.replica) if "/replicas/" in path else dict(self.yard.http.headers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base import boxes
-from podyard.workers import box
+from podyard.workers.box import box
 from tests.stack import Stack
 
 ZONE = "europe-west4-a"
@@ -66,7 +66,8 @@ def digest(top: Path) -> dict[str, str]:
 
 
 def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
-    """What a program in a box may try: each prints the marker, or succeeds, only if it gets out."""
+    """Return what a program in a box may try: each prints the marker, or succeeds, only if it gets
+    out."""
     data, other = stack.data, hosts(stack, "other")[0]
     folder = data / "agents" / "local" / "hosts" / other["host"]
     api = stack.url.rsplit(":", 1)[1]

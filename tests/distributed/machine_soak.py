@@ -179,7 +179,7 @@ class Soak:
         self._in_a_row = 0
 
     def _replicas(self) -> list[psutil.Process]:
-        return self._of_machines("podyard.workers.replica")
+        return self._of_machines("podyard.workers.replica.replica")
 
     def _agents(self) -> list[psutil.Process]:
         return self._of_machines("podyard.main", "agent")

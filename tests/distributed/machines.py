@@ -46,7 +46,7 @@ class Platform(Stack):
         self.public_port = int(self.state()["ports"]["public"])
 
     def join_arguments(self, *options: str) -> list[str]:
-        """What `podyard agent token` prints, without the program's name."""
+        """Return what `podyard agent token` prints, without the program's name."""
         done = self.podyard("agent", "token", *options)
         assert done.returncode == 0, done.stderr
         command = done.stdout.split()
@@ -132,7 +132,7 @@ class YardMachine:
             )
 
     def wait_ready(self) -> dict[str, Any]:
-        """What the platform knows of it, once it is READY."""
+        """Return what the platform knows of it, once it is READY."""
         return self.wait_state("READY")
 
     def wait_state(self, state: str) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class YardMachine:
 
     def replicas(self) -> list[int]:
         """The pids of replicas that run here."""
-        return [pid for pid in self.pids() if "podyard.workers.replica" in _command(pid)]
+        return [pid for pid in self.pids() if "podyard.workers.replica.replica" in _command(pid)]
 
     def stop(self) -> None:
         if self._agent is not None:

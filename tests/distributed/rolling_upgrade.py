@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from podyard.cli.demo import check_bill
+from podyard.cli.tools.demo import check_bill
 from tests import postgresql
 from tests.distributed.test_control_planes import lease_of, share_folders
 from tests.distributed.whole_yard import Broker

@@ -20,10 +20,10 @@ from podyard.base.errors import PodyardError
 from podyard.base.rng import Streams
 from podyard.control.billing import closing
 from podyard.control.compute import nodes
-from podyard.db import platform_clock
-from podyard.db.direct_statements import DirectConnection
-from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.engines.direct_statements import DirectConnection
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.billing import invoices, ledger_entries, ledger_transactions, usage_events
 from tests.builders import Play
 
 MADE, STOPPED, OVER = (

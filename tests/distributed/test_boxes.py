@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from podyard.base.boxes import sentence, why_not
-from podyard.workers import box_limit
+from podyard.workers.box import limit as box_limit
 from tests.conftest import require
 from tests.distributed.boxes import (
     FORK_BOMB,
@@ -92,6 +93,55 @@ def test_a_host_is_a_machine_of_its_own(stack: Stack) -> None:
     assert {host["isolation"] for host in hosts(stack, "other") if host["state"] == "RUNNING"} == {
         sentence("")
     }
+
+
+# What containers are not given either: as the box's root. Each is tried, and says its error.
+_CALLS = """
+import ctypes, errno, os, platform, socket
+libc = ctypes.CDLL(None, use_errno=True)
+key = {"x86_64": 248, "aarch64": 217}[platform.machine()]
+def said(name, result):
+    print(name, "works" if result >= 0 else errno.errorcode[ctypes.get_errno()])
+def made(name, family):
+    try:
+        socket.socket(family, socket.SOCK_RAW).close()
+    except OSError as error:
+        print(name, errno.errorcode[error.errno])
+    else:
+        print(name, "works")
+said("add_key", libc.syscall(key, b"user", b"x", b"y", 1, -3))
+said("keyctl", libc.syscall(key + 2, 0, -3, 0))
+said("io_uring", libc.syscall(425, 1, ctypes.create_string_buffer(120)))
+said("bpf", libc.syscall({"x86_64": 321, "aarch64": 280}[platform.machine()], 0, None, 0))
+said("userfaultfd", libc.syscall({"x86_64": 323, "aarch64": 282}[platform.machine()], 1))
+made("packets", socket.AF_PACKET)
+for kind in (b"binfmt_misc", b"cgroup2", b"tmpfs", b"proc"):
+    said(kind.decode(), libc.mount(b"none", b"/mnt", kind, 0, None))
+said("fsopen", libc.syscall(430, b"cgroup2", 0))
+said("unshare", libc.unshare(0x10000000))
+"""
+
+
+def test_a_box_has_no_more_system_calls_than_a_container(stack: Stack) -> None:
+    for who in ("", "sudo "):
+        done = run_on(stack, "one", f"{who}python -c {shlex.quote(_CALLS)}")
+        words = dict(line.split() for line in done.stdout.splitlines())
+        assert len(words) == 12 and set(words.values()) == {"EPERM"}, (words, done.stderr)
+    usual = (
+        "python -c 'import threading, subprocess, multiprocessing as m;"
+        " t = threading.Thread(target=print); t.start(); t.join();"
+        ' subprocess.run(["true"], check=True); m.get_context("spawn");'
+        " m.Pool(2).map(abs, [1])' && ping -c 1 -W 2 10.128.0.1 >/dev/null; sudo true"
+        " && bash -c 'sleep 0.1 & wait' && echo fine"
+    )
+    done = run_on(stack, "one", usual)
+    assert done.stdout.split()[-1] == "fine", done.stderr
+
+
+def test_the_first_process_of_a_box_has_them_neither(stack: Stack) -> None:
+    """Root of the box could have it make calls (ptrace)."""
+    done = run_on(stack, "one", "sudo grep Seccomp: /proc/1/status")
+    assert done.stdout.split() == ["Seccomp:", "2"]
 
 
 def test_hosts_of_a_slice_reach_each_other_at_all_ports_and_each_has_its_own(stack: Stack) -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from podyard.base.boxes import BOXED_WITHOUT_ROOT
-from podyard.workers import box_limit
+from podyard.workers.box import limit as box_limit
 from tests.conftest import require
 from tests.distributed.boxes import FORK_BOMB, ZONE, box_of, digest, hosts, run_on, ways_out
 from tests.distributed.jax_slices import PROGRAM
@@ -192,7 +192,7 @@ def test_a_box_outlives_kills_and_is_found_again(stack: UserStack) -> None:
     assert run_on(stack, "one", "setsid sleep 7777 >/dev/null 2>&1 & echo ok").stdout == "ok\n"
     place = box_of(stack, "one")
     for process in (
-        item for item in stack.processes() if "podyard.workers.host_server" in item.cmdline()
+        item for item in stack.processes() if "podyard.workers.host.server" in item.cmdline()
     ):
         process.kill()
     stack.kill("agent")

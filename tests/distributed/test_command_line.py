@@ -19,9 +19,14 @@ import pytest
 from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text
 from podyard.testing.server import write_empty_database
+from tests import doc_outputs
 from tests.stack import PODYARD, Stack, open_stack, until
 from tests.waiting import patient
 
+# Seconds of this machine, and what they cost. Steps, accuracy and modelled time are the product's.
+_MEASURED = re.compile(
+    r"(?:(?<=wall )|(?<=billed )|(?<=Bill: ))(?:\d+ min)?(?: ?[\d.]+ s)?|\$[\d.]+"
+)
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
@@ -70,6 +75,11 @@ def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_do
         assert done.returncode == 2
         assert "already" in done.stderr
         assert stack.podyard("status").returncode == 0
+        # A shell that points here, asked without a folder: the answer names the folder.
+        stack.env |= {"PODYARD_URL": stack.url, "HOME": str(tmp_path)}
+        elsewhere = stack.command("status")
+        assert elsewhere.returncode == 1
+        assert f"uses {stack.url}: `podyard status --data {stack.data}`" in elsewhere.stderr
         stack.create_node("still", "v2-8", "us-central1-f")
         stack.down()
         assert stack.podyard("status").returncode == 1
@@ -121,7 +131,7 @@ def _parse(text: str) -> float:
 def _platform_time(data: Path) -> float:
     """Platform time as the database has it, while nothing runs."""
     from podyard.base.clock import OsClock
-    from podyard.db.unit_of_work import Database
+    from podyard.db.store.unit_of_work import Database
 
     database = Database(f"sqlite:///{data / 'podyard.db'}", OsClock())
     try:
@@ -220,6 +230,7 @@ def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
     assert f"${second[2]}" == money_text(Fraction(seconds[1] * 32, 3600))
     assert total.startswith(f"Bill: {duration_for_people(sum(seconds))}, $")
     assert "equal to the usage records" in total
+    doc_outputs.check("../README.md", "demo", "\n".join((single, pod, total)), _MEASURED)
 
 
 def _seconds(text: str) -> int:

@@ -20,7 +20,7 @@ import psutil
 import psycopg
 import pytest
 
-from podyard.cli.demo import check_bill
+from podyard.cli.tools.demo import check_bill
 from tests.conftest import require
 from tests.long_runs import times
 from tests.stack import PODYARD, Stack, kill

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podyard.cli.roles import check
-from podyard.cli.stack import up
+from podyard.cli.tools.stack import up
 from podyard.settings import ROLES, from_environment, roles_of
+from podyard.stack.roles import check
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[2]

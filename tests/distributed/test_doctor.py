@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from podyard import migrations
-from podyard.db import copies
+from podyard.db.views import copies
 from tests.stack import Stack, open_stack
 from tests.waiting import until
 

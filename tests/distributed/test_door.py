@@ -22,7 +22,7 @@ ASK = """
 import json, os, sys
 from podyard.base.errors import PodyardError
 from podyard.http import trust
-from podyard.workers.http_client import JsonClient
+from podyard.workers.kit.http_client import JsonClient
 url, token, fingerprint = sys.argv[1:]
 context = trust.context(authority=trust.fetch_authority(url, fingerprint))
 print(json.dumps(JsonClient(url, token, context=context).call("GET", "/podyard/v1/agents")))

@@ -86,7 +86,7 @@ def test_a_job_goes_on_with_fewer_hosts_and_grows_back(stack: Stack, machine: Ma
     lost = attempts(stack, path)
     assert (lost[0]["hosts"], lost[0]["outcome"], lost[1]["globalBatch"]) == (
         4,
-        "FAILED",
+        "PREEMPTED",
         lost[0]["globalBatch"],
     )
     stack.wait_steps(path, lost[1]["resumeStep"] + EVERY)
@@ -94,7 +94,8 @@ def test_a_job_goes_on_with_fewer_hosts_and_grows_back(stack: Stack, machine: Ma
     machine.start()
     until(lambda: True if len(attempts(stack, path)) > 2 else None, 60, "a gang that has grown")
     job = stack.wait_job(path)
-    assert (job["state"], job["failures"], job["stepsDone"]) == ("SUCCEEDED", 1, STEPS), job
+    counts = (job["state"], job["failures"], job["preemptions"], job["stepsDone"])
+    assert counts == ("SUCCEEDED", 0, 1, STEPS), job
     first, second, third = attempts(stack, path)
     assert (second["outcome"], third["hosts"], third["outcome"]) == ("RESIZED", 4, "SUCCEEDED")
     assert first["attempt"] == 1 and second["resumeStep"] % EVERY == 0

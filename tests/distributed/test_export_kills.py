@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Table, select
 
 from podyard.base.clock import OsClock
-from podyard.db.tables_billing import webhooks
-from podyard.db.tables_exports import exports
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import webhooks
+from podyard.db.tables.exports import exports
 from podyard.domain import months
 from tests.listener import listening
 from tests.stack import Stack, kill, open_stack, until

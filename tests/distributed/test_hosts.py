@@ -120,7 +120,7 @@ def _server(stack: Stack) -> psutil.Process:
     def ask() -> psutil.Process | None:
         for process in stack.processes():
             with contextlib.suppress(psutil.Error):
-                if "podyard.workers.host_server" in process.cmdline():
+                if "podyard.workers.host.server" in process.cmdline():
                     return process
         return None
 
@@ -363,7 +363,8 @@ def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stac
     )
     assert [(_home(stack, host) / "log").read_text() for host in found] == ["TRUE"] * 4
 
-    until(lambda: _chips_held(stack) == held or None, 5, "the chips to be given back")
+    # Less than before where the node of the test before this one was still held then.
+    until(lambda: _chips_held(stack) <= held or None, 20, "the chips to be given back")
     stack.delete_node("four", ZONE)
 
 

@@ -154,6 +154,32 @@ def test_what_cannot_be_installed_ends_the_job_with_the_reason_and_no_second_att
     assert "No matching distribution found for no-such-package==9" in job["error"]["message"]
 
 
+def test_wheels_in_a_folder_are_installed_by_name(stack: Stack, source: Path, boxes: str) -> None:
+    if boxes == "off":
+        pytest.skip("without boxes pip asks the index, too")
+    (source / "requirements.txt").write_text("tinypkg\n")
+    (source / "main.py").write_text("import tinypkg\nprint('value', tinypkg.VALUE)\n")
+    for name in ("optparse", "queue"):  # which pip would import
+        (source / f"{name}.py").write_text("raise ImportError('the user's own')\n")
+    done = _submit(stack, "by-name", "--run", str(source), "--entry", "main.py")
+    assert done.returncode == 0, done.stderr
+    assert _counts(stack, "by-name", "value 7") == HOSTS
+
+
+def test_without_a_network_the_reason_names_the_setting(
+    stack: Stack, source: Path, boxes: str
+) -> None:
+    if boxes == "off":
+        pytest.skip("without boxes hosts have the network of the machine")
+    (source / "wheels" / "tinypkg-1.0-py3-none-any.whl").unlink()
+    (source / "requirements.txt").write_text("tinypkg\n")
+    done = _submit(stack, "no-network", "--run", str(source))
+    assert done.returncode == 1
+    message = stack.call("GET", _path("no-network"))["error"]["message"]
+    assert "No matching distribution found for tinypkg" in message
+    assert "set PODYARD_BOX_NETWORK=public, or put the wheels" in message
+
+
 def test_setup_that_fails_is_not_tried_again(stack: Stack) -> None:
     done = _submit(
         stack, "bad-setup", "--command", "echo never", "--setup", "echo broken >&2; exit 4"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podyard.cli.demo import check_bill
+from podyard.cli.tools.demo import check_bill
 from tests.stack import Stack, kill, open_stack, until
 
 ZONE = "europe-west4-a"

@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from podyard.cli.demo import check_bill
-from tests.stack import kill, open_stack
+from podyard.cli.tools.demo import check_bill
+from tests.stack import Stack, kill, open_stack
 
 ZONE = "europe-west4-a"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
@@ -34,3 +34,6 @@ def test_a_job_runs_and_is_billed_on_postgresql(postgresql_url: str, tmp_path: P
             is None
         )
         assert not (tmp_path / "podyard.db").exists()
+        check = Stack(tmp_path).podyard("fsck")  # without the variable: the folder knows its server
+        assert (check.returncode, check.stderr) == (0, "0 violations\n")
+        assert (tmp_path / "database-url").stat().st_mode & 0o777 == 0o600

@@ -256,7 +256,7 @@ class Creator(threading.Thread):
 
 
 def _have_made(creators: list[Creator], counts: list[int]) -> bool | None:
-    """Whether each has made more than one node more."""
+    """Return whether each has made more than one node more."""
     assert [creator.strange for creator in creators] == [[]] * CLIENTS
     return (
         all(len(c.operations) > count + 1 for c, count in zip(creators, counts, strict=True))

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from podyard.base.boxes import why_not
-from podyard.workers import slice_tls
+from podyard.workers.kit import slice_tls
 from tests.conftest import require
 from tests.distributed.machines import MachineYard, YardMachine, open_machines
 from tests.stack import until
@@ -81,8 +81,8 @@ urllib.request.urlopen(urllib.request.Request(url, data=b"x" * 3_000_000, method
 
 
 def _exec(yard: MachineYard, program: str, *arguments: str) -> str:
-    """What the program prints on all hosts. A host whose server starts again is not reached for
-    some seconds."""
+    """Return what the program prints on all hosts. A host whose server starts again is not reached
+    for some seconds."""
     command = shlex.join(["python3", "-c", program, *arguments])
 
     def ask() -> str | None:
@@ -142,7 +142,7 @@ def test_a_slice_is_whole_again_after_a_machine_was_cut_off_for_a_moment(yard: M
 
 def test_cables_are_laid_again_after_a_host_server_was_killed(yard: MachineYard) -> None:
     processes = map(psutil.Process, _with_boxes(yard)[0].pids())
-    (server,) = [one for one in processes if "podyard.workers.host_server" in one.cmdline()]
+    (server,) = [one for one in processes if "podyard.workers.host.server" in one.cmdline()]
     server.kill()
     _everybody_reads(yard)
 

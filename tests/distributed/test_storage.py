@@ -63,8 +63,8 @@ def test_it_starts_with_the_first_connection(stack: Stack) -> None:
 
 
 def _upload(stack: Stack, number: int, data: bytes) -> bool:
-    """Whether the client was told that its object is there. It begins again as clients do, and may
-    give up."""
+    """Return whether the client was told that its object is there. It begins again as clients do,
+    and may give up."""
     with _http(stack) as http:
         for _ in range(20):
             try:

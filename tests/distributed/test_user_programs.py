@@ -77,7 +77,7 @@ def _lines(stack: Stack, path: str, text: str, count: int = HOSTS) -> list[str]:
 
 
 def _programs(stack: Stack) -> list[psutil.Process]:
-    """What users' programs run on this machine, in boxes or not."""
+    """Return what users' programs run on this machine, in boxes or not."""
     found = []
     for process in psutil.process_iter():
         environment = _environment(process)
@@ -235,7 +235,7 @@ def test_a_program_goes_on_through_a_kill_of_the_platforms_processes(
     _lines(stack, path, "up")
     if process == "host_server":
         (server,) = [
-            p for p in stack.processes() if "podyard.workers.host_server" in " ".join(_cmdline(p))
+            p for p in stack.processes() if "podyard.workers.host.server" in " ".join(_cmdline(p))
         ]
         kill(server.pid)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from podyard.cli.demo import check_bill
+from podyard.cli.tools.demo import check_bill
 from tests.conftest import require
 from tests.distributed.machine_soak import SHARES, Soak, schedule
 from tests.distributed.whole_yard import WholeYard, open_whole_yard

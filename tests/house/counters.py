@@ -81,8 +81,8 @@ def any_mappings(tree: ast.AST) -> int:
 
 
 def imports_sql(tree: ast.AST) -> bool:
-    """Whether it imports sqlalchemy or a module of tables (podyard.db.tables*), at the top or in a
-    function."""
+    """Return whether it imports sqlalchemy or a module of tables (of podyard.db.tables), at the top
+    or in a function."""
     names = {name for imported in _imports(tree) for name in imported}
     return any(name.partition(".")[0] == "sqlalchemy" or name.startswith(_TABLES) for name in names)
 
@@ -202,13 +202,14 @@ def module_name(path: str) -> str:
 
 
 def names_generation(text: str, generation: str = "v6e") -> bool:
-    """Whether a text has the name of a generation as a separate word, or at the head of one
+    """Return whether a text has the name of a generation as a separate word, or at the head of one
     (`v6e-16`)."""
     return re.search(rf"(?<![A-Za-z0-9]){generation}(?![A-Za-z0-9])", text) is not None
 
 
 def spells_field(text: str, field: str) -> bool:
-    """Whether a text has a field in any of its spellings: start_from, startFrom, --start-from."""
+    """Return whether a text has a field in any of its spellings: start_from, startFrom,
+    --start-from."""
     first, *rest = field.split("_")
     camel = first + "".join(word.capitalize() for word in rest)
     spellings = "|".join((field, camel, re.escape("--" + field.replace("_", "-"))))

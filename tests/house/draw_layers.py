@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
-from podyard.cli.supervisor import STOP_SECONDS
+from podyard.stack.supervisor import STOP_SECONDS
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs/internals/layers.svg"
@@ -32,6 +32,7 @@ PACKAGES: Mapping[str, str] = {
     "web": "console",
     "loop": "control loop",
     "workers": "agent, replicas",
+    "stack": "supervisor, children, broker, backups of one data folder",
     "http": "what api and web share: authentication, limits, errors",
     "control": "use cases, in rooms that import each other downward only",
     "migrations": "schema revisions",
@@ -62,12 +63,12 @@ CHILDREN: Mapping[str, tuple[str, ...]] = {
 }
 # Module of an agent's child -> its name, and what it does.
 GRANDCHILDREN: Mapping[str, tuple[str, str]] = {
-    "workers/app.py": ("Celery worker", "receives messages, pokes the agent"),
-    "workers/replica.py": (
+    "workers/tasks/app.py": ("Celery worker", "receives messages, pokes the agent"),
+    "workers/replica/replica.py": (
         "replica (one process group each)",
         "engine, gradient sums, reports over HTTP",
     ),
-    "workers/host_server.py": (
+    "workers/host/server.py": (
         "host server (once there is a host)",
         "metadata server, ssh, start-up scripts",
     ),
@@ -104,7 +105,7 @@ class Contracts(NamedTuple):
 
 
 def read_contracts(pyproject: str) -> Contracts:
-    """What import-linter checks."""
+    """Return what import-linter checks."""
     listed: list[dict[str, Any]] = tomllib.loads(pyproject)["tool"]["importlinter"]["contracts"]
     by_name = {contract["name"]: contract for contract in listed}
     pure = frozenset(name.split(".")[1] for name in by_name[PURE]["source_modules"])

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 FIELD = "start_from"
 GENERATION = "v6e"
 # Where people and programs enter: they parse, authorise, call and format.
-EDGES = ("podyard/cli/", "api/", "web/", "podyard/loop/", "workers/")
+EDGES = ("podyard/cli/", "podyard/stack/", "api/", "web/", "podyard/loop/", "workers/")
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 FOLDER_FILES_MAX = 30

@@ -8,6 +8,7 @@ it, until the lower limit is recorded (`make house-figures RECORD=1`): what has 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import tomllib
@@ -130,12 +131,36 @@ def raised(before: Limits, after: Limits) -> list[str]:
     return rises
 
 
-def history(root: Path) -> list[Limits]:
-    """Return every version of the limits that git knows, oldest first, then the one of today."""
+def rises_in_history(root: Path) -> list[str]:
+    """Return what has been raised from any version of the limits that git knows to the next one,
+    and to that of today. A file that has moved keeps its exceptions."""
     name = FILE.relative_to(root).as_posix()
     commits = _git(root, "log", "--first-parent", "--reverse", "--format=%H", "--", name).split()
     versions = [parse(_git(root, "show", f"{commit}:{name}")) for commit in commits]
-    return [*versions, read()]
+    rises: list[str] = []
+    for place, (before, after) in enumerate(itertools.pairwise([*versions, read()])):
+        if raised(before, after):
+            moves = _moves(root, commits[place : place + 2])
+            rises += raised(_with_moves(before, moves), after)
+    return rises
+
+
+def _moves(root: Path, commits: Sequence[str]) -> Mapping[str, str]:
+    """Return the new name of each file that has moved between two commits, or since one."""
+    lines = _git(root, "diff", "--name-status", "--diff-filter=R", "-M", *commits).splitlines()
+    return {old: new for _, old, new in (line.split("\t") for line in lines)}
+
+
+def _with_moves(limits: Limits, moves: Mapping[str, str]) -> Limits:
+    """Exceptions are named by a file, or by a file and what lies in it (`a.py: function`)."""
+    exceptions = {}
+    for figure, items in limits.exceptions.items():
+        parts = {key: key.partition(":") for key in items}
+        exceptions[figure] = {
+            "".join((moves.get(file, file), *rest)): items[key]
+            for key, (file, *rest) in parts.items()
+        }
+    return dataclasses.replace(limits, exceptions=exceptions)
 
 
 def _git(root: Path, *words: str) -> str:

@@ -221,7 +221,7 @@ def ran(
     reduction: Reduction = Reduction.SUM,
     sequence: int = 1,
 ) -> dict[int, Array]:
-    """What each rank has in the end. `vectors` stay as they are."""
+    """Return what each rank has in the end. `vectors` stay as they are."""
 
     def run(index: int) -> dict[int, Array]:
         transport, held = transports[index], {rank: vectors[rank].copy() for rank in groups[index]}

@@ -213,7 +213,7 @@ def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
 
 
 def _yields_to(one: Work, other: Work) -> bool:
-    """Whether `one` makes room for `other`."""
+    """Return whether `one` makes room for `other`."""
     if one.project == other.project and one.priority != other.priority:
         return one.priority < other.priority
     return one.age < other.age

@@ -137,7 +137,7 @@ def test_r5_a_price_version_changes_only_what_is_used_from_then_on(
 
 
 def _clipped(record: UsageRecord, stop: int) -> UsageRecord | None:
-    """What lies before `stop`."""
+    """Return what lies before `stop`."""
     seconds = min(record.seconds, stop - record.start_second)
     return dataclasses.replace(record, seconds=seconds) if seconds > 0 else None
 

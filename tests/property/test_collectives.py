@@ -130,8 +130,8 @@ def test_rings_that_met_at_their_doors_give_what_is_defined(
 
 
 def followed(schedule: Schedule, vectors: Sequence[Array], reduction: Reduction) -> list[Array]:
-    """What a schedule gives, by the letter: in a step, whole messages of what was there before it,
-    one by one."""
+    """Return what a schedule gives, by the letter: in a step, whole messages of what was there
+    before it, one by one."""
     held = [vector.copy() for vector in vectors]
     chunks = edges(len(vectors[0]), schedule.chunk_count)
     for step in schedule.steps:

@@ -43,8 +43,8 @@ PUT_IN = tuple(
 
 
 def steps(w: Any, x: Any, key: Any) -> Any:
-    """What one module can hold: loops, branches, windows, sorting, random bits, convolutions with
-    their gradients."""
+    """Return what one module can hold: loops, branches, windows, sorting, random bits, convolutions
+    with their gradients."""
 
     def loss(w: Any) -> Any:
         y = lax.conv_general_dilated(

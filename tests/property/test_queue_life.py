@@ -17,12 +17,12 @@ from sqlalchemy import select
 from podyard.base.clock import ClockMode, ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.compute import nodes, queued_resources, quota
-from podyard.db import fleet as fleet_rows
-from podyard.db import platform_clock
-from podyard.db.tables import state_changes
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_queue import queued_resources as queue_table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import state_changes
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.tables.queue import queued_resources as queue_table
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.node import NODE, UsageClass
 from podyard.domain.queued_resource import QUEUED_RESOURCE
 from podyard.hardware.accelerator_types import kind_of

@@ -43,16 +43,14 @@ def batch_seconds(
     """Return how long a run of pytest with these files takes, environments that are `missing`
     included.
 
-    Files of a group take turns; the other worker runs what has no group, or another one. Clients
-    have one worker."""
+    Files of a group take turns; the other worker runs what has no group, or another one."""
     seconds = {file.name: seconds_of(file, record) for file in files}
     lanes: dict[str, float] = {}
     for file in files:
         if file.group:
             lanes[file.group] = lanes.get(file.group, 0.0) + seconds[file.name]
-    workers = 1 if any(file.is_client for file in files) else WORKERS
     installed = {name for file in files for name in file.environments if name in missing}
-    busy = max(sum(seconds.values()) / workers, *lanes.values(), 0.0)
+    busy = max(sum(seconds.values()) / WORKERS, *lanes.values(), 0.0)
     return START_SECONDS + INSTALL_SECONDS * len(installed) + busy
 
 
@@ -61,12 +59,12 @@ def next_batch(
 ) -> list[RealFile]:
     """Return the files that run next, in their order; empty where none is forecast to end in time.
 
-    `left`: seconds of the reference machine. A file that takes longer than a batch runs alone, and
-    so does each file of a client."""
+    `left`: seconds of the reference machine. A file that takes longer than a batch runs alone.
+    Files of clients, which need environments, are in batches of their own."""
     batch: list[RealFile] = []
     for file in waiting:
         limit = min(left, BATCH_SECONDS) if batch else left
-        together = not batch or not (file.is_client or batch[0].is_client)
+        together = not batch or file.is_client == batch[0].is_client
         if together and batch_seconds([*batch, file], record, missing) <= limit:
             batch.append(file)
     return batch

@@ -15,6 +15,7 @@ from pathlib import Path
 from podyard.base.clock import OsClock
 from tests.real.environments import targets
 from tests.real.files import FileResult, RealFile, read_collected, read_results
+from tests.real.forecast import WORKERS
 from tests.tiers import Tier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,16 +59,14 @@ def collect(paths: Sequence[str]) -> list[RealFile]:
 
 def run(files: Sequence[RealFile], seconds_max: float | None) -> Run:
     """Install the environments that the files need, and run their tests; end either after
-    `seconds_max`.
-
-    Clients run in one process: their tests share environments that the first of them completes."""
+    `seconds_max`."""
     clock = OsClock()
     began = clock.monotonic_seconds()
     needed = targets(files)
     code = _finish(["make", "--no-print-directory", *needed], seconds_max) if needed else 0
     results = [FileResult(file.name, file.tests) for file in files]
     if code == 0:
-        workers = ("0",) if files[0].is_client else ("2", "--dist", "loadgroup")
+        workers = (str(WORKERS), "--dist", "loadgroup")
         left = None if seconds_max is None else seconds_max - (clock.monotonic_seconds() - began)
         with _reports() as reports:
             names = [file.name for file in files]

@@ -118,8 +118,8 @@ def read() -> list[Recorded]:
 
 
 def difference(old: Recorded, new: Recorded) -> str:
-    """What has changed from one record of a run to another, as a sentence; empty when nothing
-    has."""
+    """Return what has changed from one record of a run to another, as a sentence; empty when
+    nothing has."""
     if old.decision_hash == new.decision_hash:
         return ""
     text = f"run {old.run}: decision_hash is {new.decision_hash}, recorded {old.decision_hash}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podyard.db import timers
+from podyard.db.store import timers
 from podyard.simulation.run import Result, simulate
 from podyard.simulation.scenario import Event, Scenario
 from podyard.simulation.world import AGENT_COUNT

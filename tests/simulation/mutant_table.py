@@ -115,7 +115,7 @@ def _run_tests(tests: Sequence[str], planted: str) -> int:
 
 
 def check_control(number: int) -> list[str]:
-    """What fails on the code as it is, of the runs (number 0) or the tests (1) that find the
+    """Return what fails on the code as it is, of the runs (number 0) or the tests (1) that find the
     bugs."""
     if number == 1:
         tests = sorted({item.test for item in MUTANTS if item.test})

@@ -19,14 +19,16 @@ from podyard.control.compute import nodes, queue_states, queued_resources
 from podyard.control.compute import ports as compute_ports
 from podyard.control.jobs import gangs, reconcile, reports
 from podyard.control.platform import idempotency, operations
-from podyard.db import fleet as fleet_rows
-from podyard.db import job_snapshot, quotas, slices, timers, transition
-from podyard.db import nodes as node_rows
-from podyard.db import operations as operation_rows
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_compute import operations as operations_table
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import operations as operation_rows
+from podyard.db.compute import quotas, slices
+from podyard.db.jobs import snapshot as job_snapshot
+from podyard.db.store import timers, transition
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.tables.compute import operations as operations_table
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.machine import Machine
 from podyard.domain.node import NodeRecord
 from podyard.loop import steps
@@ -372,7 +374,7 @@ def the_timer_of_a_maintenance_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I13", 0, 1, 2)
 def timers_are_fired_by_their_id(patch: pytest.MonkeyPatch) -> None:
-    from podyard.db.tables import timers as table
+    from podyard.db.tables.base import timers as table
 
     first = timers._FIRST.order_by(None).order_by(table.c.timer_id.desc())
     patch.setattr(timers, "_FIRST", first)

@@ -13,9 +13,11 @@ from podyard.control.billing import bill_lines, invoices
 from podyard.control.compute import quota
 from podyard.control.jobs import reconcile
 from podyard.control.platform import idempotency
-from podyard.db import credentials, ledger, slices
-from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.compute import slices
+from podyard.db.store import ledger
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.billing import usage_events
 from podyard.domain.principal import Principal
 from podyard.engine.training.order import DataOrder
 from podyard.pricing import corrections, meter

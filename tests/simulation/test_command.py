@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podyard.cli import commands
+from podyard.cli.kit import commands
 from podyard.simulation.command import run
 from tests.simulation.mutant_table import MUTANTS
 

@@ -16,8 +16,8 @@ import pytest
 from podyard.base.clock import PlatformTime
 from podyard.base.ids import row_id
 from podyard.base.rng import Random
-from podyard.db import transition
-from podyard.db.decisions import Decision
+from podyard.db.store import transition
+from podyard.db.views.decisions import Decision
 from podyard.simulation.digest import decision_hash
 from podyard.simulation.run import Result, simulate
 from podyard.simulation.scenario import FAULTS_PER_DAY_USUAL, Event, Scenario

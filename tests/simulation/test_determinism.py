@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from podyard.db.inline_statements import InlineConnection
+from podyard.db.engines.inline_statements import InlineConnection
 from podyard.simulation.run import draw_events, simulate
 from podyard.simulation.scenario import Event, Scenario
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podyard.control.compute import nodes
-from podyard.db.timers import Timer
+from podyard.db.store.timers import Timer
 from podyard.simulation.run import simulate
 from podyard.simulation.scenario import Scenario
 from tests.simulation.mutant import ENDS_UNDER_A_JOB

@@ -15,22 +15,22 @@ from sqlalchemy import Table, delete, update
 
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.contents import Content
-from podyard.cli import commands
+from podyard.cli.kit import commands
 from podyard.control.checks import fsck, leaks
 from podyard.control.checks.fsck import Violation
 from podyard.control.compute import nodes, persistent_disks, queued_resources
 from podyard.control.compute.persistent_disks import DiskRequest
 from podyard.control.storage import buckets, objects
-from podyard.db import timers
-from podyard.db.tables import state_changes
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import disks as disks_table
-from podyard.db.tables_compute import hosts, node_counts, operations, slices
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.tables_queue import queued_resources as queued_table
-from podyard.db.tables_storage import buckets as buckets_table
-from podyard.db.tables_storage import objects as objects_table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import timers
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import state_changes
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import disks as disks_table
+from podyard.db.tables.compute import hosts, node_counts, operations, slices
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.tables.queue import queued_resources as queued_table
+from podyard.db.tables.storage import buckets as buckets_table
+from podyard.db.tables.storage import objects as objects_table
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.pricing.current_card import default_rate_card

@@ -10,10 +10,10 @@ from sqlalchemy import bindparam, func, insert, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
-from podyard.db import platform_clock, timers
-from podyard.db.tables import timers as table
-from podyard.db.tables_compute import nodes
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store import platform_clock, timers
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.base import timers as table
+from podyard.db.tables.compute import nodes
 from podyard.simulation.scenario import fleet_for
 from podyard.simulation.world import World
 

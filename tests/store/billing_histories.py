@@ -29,12 +29,14 @@ from podyard.control.access import identity
 from podyard.control.billing import accounts, commitments, credit_notes, invoices, links
 from podyard.control.billing.invoice_document import from_json
 from podyard.control.compute import nodes
-from podyard.db import accounts as account_rows
-from podyard.db import invoice_records, platform_clock, state_changes, timers
-from podyard.db import invoices as invoice_rows
-from podyard.db import nodes as node_rows
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import invoice_records
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.platform import state_changes
+from podyard.db.store import platform_clock, timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.node import NodeRecord, NodeState, UsageClass
@@ -401,16 +403,13 @@ class History:
         self._go(self.clock.now().nanos)
 
     def _late(self, month: str) -> None:
-        """Something becomes known of a closed month, or of the time since then: the platform's
-        clock stands there."""
+        """News of a closed month, or of the time since then; the platform's clock stands there."""
         if (PROJECT, month) not in self.kept:
             return
         now = self.clock.now().nanos
         begin = months.seconds_of(month, self.zone).start * NANOS_PER_SECOND
         found = []
-        for node in [
-            one for name in self.accounts for one in self.read(node_rows.of_project, name, ZONE)
-        ]:
+        for node in [one for name in self.accounts for one in self.read(node_rows.live, name)]:
             (newest,) = self.read(state_changes.newest, node.node_key, 1)
             since = newest.at.nanos
             quiet = self._due(2**62, node.node_key) is None
@@ -557,8 +556,7 @@ class History:
 
 
 def check_history(seed: int, url: str | None = None) -> dict[str, int]:
-    """Plays one history; how often what happened in it. A failure names the seed and how to run it
-    again."""
+    """Play one history, and count what happens. A failure names the seed, to run it again."""
     with contextlib.ExitStack() as stack:
         if url is None:
             url = stack.enter_context(memory_database())

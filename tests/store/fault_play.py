@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import select
 
 from podyard.control.checks import faults
-from podyard.db import faults as rows
-from podyard.db.tables_compute import slices
+from podyard.db.platform import faults as rows
+from podyard.db.tables.compute import slices
 from podyard.domain.fault import FaultRule
 from podyard.domain.principal import PLATFORM
 from podyard.domain.slice import chips_from_text

@@ -8,9 +8,9 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.control.jobs import gangs, jobs
-from podyard.db.tables_jobs import jobs as jobs_table
-from podyard.db.transition import create_record, move
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.transition import create_record, move
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.jobs import jobs as jobs_table
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.principal import PLATFORM

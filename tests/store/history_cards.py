@@ -73,7 +73,8 @@ class SettableClock(ManualClock):
 
 
 def stored_skus(kinds: Iterable[str]) -> list[str]:
-    """What buckets and disks of these kinds, and operations of class A on them, are sold by."""
+    """Return what buckets and disks of these kinds, and operations of class A on them, are sold
+    by."""
     stored = sorted({STORES[kind] for kind in kinds} - {""})
     return [
         *stored,
@@ -94,8 +95,8 @@ def text_of(nanos: int) -> str:
 
 
 def draw_account(chance: Random, zone: str, second: int, last: str) -> dict[str, Any]:
-    """What an account is set to, with rates of all months from that second on until the month after
-    `last`."""
+    """Return what an account is set to, with rates of all months from that second on until the
+    month after `last`."""
     currency, decimals = chance.choice(CURRENCIES)
     changes: dict[str, Any] = {"currency": currency, "decimals": decimals, "time_zone": zone}
     changes["tax"] = chance.choice(["0", "0", "0.1", "0.081"])

@@ -12,9 +12,9 @@ from podyard.base.contents import Content
 from podyard.control.compute import persistent_disks
 from podyard.control.compute.persistent_disks import DiskRequest
 from podyard.control.storage import buckets, objects
-from podyard.db import disks as disk_rows
-from podyard.db import storage
-from podyard.db.unit_of_work import Database
+from podyard.db.compute import disks as disk_rows
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import PLATFORM
 from podyard.domain.stored import OperationClass, Preconditions

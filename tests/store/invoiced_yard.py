@@ -17,10 +17,10 @@ from podyard.base.clock import ClockMode, ManualClock, RealTime
 from podyard.base.rng import Streams
 from podyard.control.billing import accounts, commitments
 from podyard.control.compute import nodes
-from podyard.db import invoices as invoice_rows
-from podyard.db import nodes as node_rows
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.node import NodeState, UsageClass
 from podyard.domain.principal import PLATFORM

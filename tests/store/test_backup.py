@@ -23,15 +23,15 @@ from podyard.base.clock import ManualClock, RealTime
 from podyard.base.contents import Content, Contents
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
-from podyard.cli import backup as module
-from podyard.cli.commands import root
-from podyard.cli.fsck import violations
+from podyard.cli.kit.commands import root
 from podyard.control.compute import nodes
 from podyard.control.storage import buckets, objects
-from podyard.db import copies
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.views import copies
 from podyard.domain.principal import PLATFORM
 from podyard.settings import from_environment
+from podyard.stack import backup as module
+from podyard.stack.database import violations
 from tests.builders import PROJECT, ZONE, Play
 from tests.store import invoiced_yard
 
@@ -175,20 +175,20 @@ def test_a_killed_backup_leaves_nothing_that_could_be_restored(
     target = tmp_path / "yard.tar"
     where = {
         "file": "podyard.base.backup_archive.ArchiveWriter.add",
-        "snapshot": "podyard.db.copies.snapshot",
+        "snapshot": "podyard.db.views.copies.snapshot",
         "manifest": "podyard.base.backup_archive.ArchiveWriter.finish",
     }[moment]
     owner, _, name = where.rpartition(".")
     code = (
         "import os, signal, pkgutil\n"
-        "import podyard.base.backup_archive, podyard.db.copies\n"
+        "import podyard.base.backup_archive, podyard.db.views.copies\n"
         f"owner = pkgutil.resolve_name({owner!r})\n"
         f"real = getattr(owner, {name!r})\n"
         "def killed(*arguments):\n"
         "    real(*arguments)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         f"setattr(owner, {name!r}, killed)\n"
-        "from podyard.cli.commands import run\n"
+        "from podyard.cli.kit.commands import run\n"
         f"run(['admin', 'backup', {str(target)!r}, '--data', {str(made)!r}])\n"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -211,9 +211,9 @@ def test_a_killed_restore_leaves_no_folder_and_the_next_one_works(
     target = tmp_path / "data"
     code = (
         "import os, signal\n"
-        "from podyard.cli import backup\n"
+        "from podyard.stack import backup\n"
         "backup._place_settings = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from podyard.cli.commands import run\n"
+        "from podyard.cli.kit.commands import run\n"
         f"run(['admin', 'restore', {str(archive)!r}, '--data', {str(target)!r}])\n"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

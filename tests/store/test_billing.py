@@ -19,10 +19,10 @@ from podyard.base.money import Amount
 from podyard.control.billing import accounts, bill_lines, budgets, closing, commitments, invoices
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
-from podyard.db import ledger, timers
-from podyard.db.tables_billing import adjustments, ledger_entries, ledger_transactions
-from podyard.db.tables_billing import commitments as table_of_commitments
-from podyard.db.tables_billing import invoices as table_of_invoices
+from podyard.db.store import ledger, timers
+from podyard.db.tables.billing import adjustments, ledger_entries, ledger_transactions
+from podyard.db.tables.billing import commitments as table_of_commitments
+from podyard.db.tables.billing import invoices as table_of_invoices
 from podyard.domain.account import Account
 from podyard.domain.invoice import Purchase
 from podyard.domain.ledger import LedgerEntry

@@ -20,9 +20,10 @@ from podyard.control.billing import accounts, bills, budgets, commitments, spend
 from podyard.control.compute import nodes
 from podyard.control.platform import clock as clock_control
 from podyard.control.platform import webhooks
-from podyard.db import nodes as node_rows
-from podyard.db import outbox, platform_clock, usage_events
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import usage_events
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import outbox, platform_clock
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.principal import PLATFORM
 from podyard.domain.usage import parts_within
@@ -209,7 +210,7 @@ def test_a_refusal_by_a_budget_that_is_gone_is_not_kept(play: Play) -> None:
 
 
 def _read_events(play: Play, monkeypatch: pytest.MonkeyPatch, row: Any) -> int:
-    """How many usage events one look at a budget reads."""
+    """Return how many usage events one look at a budget reads."""
     read = 0
     events = usage_events.events
 

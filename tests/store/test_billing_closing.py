@@ -17,12 +17,13 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, closing, commitments, invoices
 from podyard.control.compute import nodes
 from podyard.control.platform import clock as clock_control
-from podyard.db import invoice_records, leases, platform_clock
-from podyard.db.tables import leases as leases_table
-from podyard.db.tables_billing import invoice_records as table_of_records
-from podyard.db.tables_billing import invoices as table_of_invoices
-from podyard.db.tables_billing import ledger_transactions, usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoice_records
+from podyard.db.store import leases, platform_clock
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.base import leases as leases_table
+from podyard.db.tables.billing import invoice_records as table_of_records
+from podyard.db.tables.billing import invoices as table_of_invoices
+from podyard.db.tables.billing import ledger_transactions, usage_events
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card

@@ -27,15 +27,15 @@ from podyard.control.billing import (
     snapshots,
     spending,
     usages,
+    what_if,
 )
-from podyard.control.billing.costs import TermsChange
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.usages import NodeUsage
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
-from podyard.db import invoices as invoice_rows
-from podyard.db.tables_billing import usage_events as events_table
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import usage_events as events_table
 from podyard.domain.invoice import hosts_text
 from podyard.domain.principal import PLATFORM
 from podyard.domain.usage import PriceUnit
@@ -246,8 +246,8 @@ def test_the_pages_the_costs_and_what_if_say_the_same(play: Play, card: RateCard
         "m": 3600,
     }
     changed = play.database.read(
-        lambda uow: costs.what_if(
-            uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32")
+        lambda uow: what_if.what_if(
+            uow, card, PLATFORM, PROJECT, None, what_if.TermsChange(accelerator_type="v2-32")
         )
     )
     assert changed.actual.fraction() == total

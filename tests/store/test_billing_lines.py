@@ -20,9 +20,9 @@ from podyard.control.billing.invoice_document import (
     to_json,
 )
 from podyard.control.compute import nodes
-from podyard.db import invoices as invoice_rows
-from podyard.db.tables_billing import invoices as invoices_table
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import invoices as invoices_table
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units

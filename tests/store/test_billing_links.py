@@ -32,8 +32,8 @@ from podyard.control.billing import (
 )
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
-from podyard.db import budgets as budget_rows
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import budgets as budget_rows
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.account import ALWAYS, BillingLink, PaidProject, paid_projects
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.http import several_units

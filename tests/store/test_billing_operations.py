@@ -19,9 +19,9 @@ from podyard.base.operation_counts import OperationCounts
 from podyard.control.billing import bill_lines, card_prices, closing, exports, spending, usages
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.storage import buckets, operations
-from podyard.db import storage
-from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import Database
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import usage_events
 from podyard.domain.principal import PLATFORM
 from podyard.domain.stored import OperationClass, Preconditions
 from podyard.pricing.cards import load_rate_card

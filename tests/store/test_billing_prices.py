@@ -15,8 +15,8 @@ from podyard.api.app import prepare
 from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import card_prices, invoices
-from podyard.db.tables_billing import card_prices as table
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import card_prices as table
 from podyard.domain.principal import PLATFORM
 from podyard.http import several_units
 from podyard.pricing.current_card import default_rate_card

@@ -26,14 +26,14 @@ from podyard.control.billing import (
     snapshots,
     spending,
     usages,
+    what_if,
 )
-from podyard.control.billing.costs import TermsChange
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.usages import StorageUsage
 from podyard.control.compute import nodes, persistent_disks
 from podyard.control.storage import buckets, objects
-from podyard.db import prices
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import prices
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.domain.stored import Preconditions
 from podyard.domain.usage import GIB, BilledKind
@@ -275,8 +275,8 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
     assert (spent.total.fraction(), spent.storage) == (total, used.storage[0].amount)
     assert [node.name.rsplit("/")[-1] for node in spent.nodes] == ["n"]
     changed = play.database.read(
-        lambda uow: costs.what_if(
-            uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32")
+        lambda uow: what_if.what_if(
+            uow, card, PLATFORM, PROJECT, None, what_if.TermsChange(accelerator_type="v2-32")
         )
     )
     assert changed.changed.fraction() - used.storage[0].amount.fraction() == 48

@@ -21,10 +21,11 @@ from sqlalchemy import inspect
 
 from podyard import migrations
 from podyard.base.clock import ClockMode, OsClock
-from podyard.cli.commands import root
-from podyard.db import copies, leases, platform_clock
-from podyard.db.tables import metadata
-from podyard.db.unit_of_work import Database
+from podyard.cli.kit.commands import root
+from podyard.db.store import leases, platform_clock
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.base import metadata
+from podyard.db.views import copies
 from podyard.testing.server import write_empty_database
 from tests.builders import PROJECT
 from tests.store import invoiced_yard
@@ -189,12 +190,12 @@ def test_a_killed_copy_leaves_no_file_and_the_next_one_works(yard: Path, tmp_pat
     target = tmp_path / "copy.db"
     code = (
         "import os, signal\n"
-        "from podyard.db import copies\n"
+        "from podyard.db.views import copies\n"
         "copies.ROWS_AT_ONCE = 10\n"
-        "from podyard.cli import copy_database as it\n"
+        "from podyard.cli.nodes import operations as it\n"
         "it.progress = lambda text: 'state_changes' in text and os.kill(os.getpid(), "
         "signal.SIGKILL)\n"
-        "from podyard.cli.commands import run\n"
+        "from podyard.cli.kit.commands import run\n"
         f"run(['admin', 'copy-database', {str(yard / 'podyard.db')!r}, {str(target)!r}, '--data', "
         f"{str(yard)!r}])\n"
     )

@@ -15,8 +15,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, commitments, credit_notes, invoices
 from podyard.control.billing.invoice_document import from_json
-from podyard.db.tables_billing import ledger_entries, usage_events
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import ledger_entries, usage_events
 from podyard.domain.credit_note import CreditNote
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import PLATFORM

@@ -28,12 +28,12 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 import podyard.db
 from podyard.base.clock import ManualClock, PlatformTime
-from podyard.db import direct_statements
-from podyard.db.direct_statements import DirectConnection
-from podyard.db.tables_access import projects
-from podyard.db.tables_compute import nodes
-from podyard.db.types import PlatformTimeColumn, RealTimeColumn
-from podyard.db.unit_of_work import Database
+from podyard.db.engines import direct_statements
+from podyard.db.engines.direct_statements import DirectConnection
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.access import projects
+from podyard.db.tables.compute import nodes
+from podyard.db.tables.types import PlatformTimeColumn, RealTimeColumn
 from tests.builders import PROJECT
 from tests.store import invoiced_yard
 
@@ -59,10 +59,10 @@ def direct(database: Database) -> Iterator[DirectConnection]:
 
 
 def _statements() -> Iterator[tuple[str, Any]]:
-    for found in pkgutil.iter_modules(podyard.db.__path__):
-        if found.name.startswith("postgresql"):
+    for found in pkgutil.walk_packages(podyard.db.__path__, "podyard.db."):
+        if ".postgresql" in found.name:
             continue
-        module = importlib.import_module(f"podyard.db.{found.name}")
+        module = importlib.import_module(found.name)
         for name, value in vars(module).items():
             if isinstance(value, Select | CompoundSelect):
                 yield f"{found.name}.{name}", value

@@ -12,7 +12,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.training_settings import TrainingSettings
 from podyard.control.access import identity
 from podyard.control.jobs import gangs, jobs
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.job import Elastic
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.scheduler.jobs import RESIZE_PAUSE_SECONDS, YIELD_SECONDS_MAX

@@ -21,8 +21,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, catalogue, commitments, exports, listings
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.compute import nodes
-from podyard.db.tables import outbox
-from podyard.db.tables_compute import nodes as table_of_nodes
+from podyard.db.tables.base import outbox
+from podyard.db.tables.compute import nodes as table_of_nodes
 from podyard.domain.export import Export
 from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
@@ -31,7 +31,7 @@ from podyard.domain.principal import PLATFORM
 from podyard.domain.usage import BilledResource
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.current_card import default_rate_card
-from podyard.workers import exports as worker
+from podyard.workers.tasks import exports as worker
 from tests.builders import PROJECT, ZONE, Play
 
 DAY = 86_400

@@ -17,13 +17,13 @@ from podyard.base.clock import ClockMode, ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.control.compute import nodes
-from podyard.db import faults as rows
-from podyard.db import fleet as fleet_rows
-from podyard.db import platform_clock
-from podyard.db.nodes import next_address
-from podyard.db.tables_faults import broken_chips, node_faults
-from podyard.db.tables_faults import faults as fault_table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.compute.nodes import next_address
+from podyard.db.platform import faults as rows
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.faults import broken_chips, node_faults
+from podyard.db.tables.faults import faults as fault_table
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import Loop

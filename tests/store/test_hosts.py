@@ -14,18 +14,18 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import host_connections, hosts, nodes, slice_networks
 from podyard.control.compute.hosts import HostWanted
-from podyard.db import hosts as host_rows
-from podyard.db import nodes as node_rows
-from podyard.db import yard
-from podyard.db.tables import outbox
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.transition import move
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.compute import hosts as host_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import yard
+from podyard.db.store.transition import move
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import outbox
+from podyard.db.tables.compute import nodes as nodes_table
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.host_key import key_seed, public_key
 from podyard.domain.host_record import HostRecord
-from podyard.domain.node import NodeRecord, NodeSpec, UsageClass
+from podyard.domain.node import PUBSUB_SCOPE, NodeRecord, NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.ran_module import RanModule
 from tests.builders import AGENT, PROJECT, ZONE, Play
@@ -86,7 +86,7 @@ class Hosts(Play):
     def tell(
         self, state: str, of: Sequence[HostRecord] | None = None, **said: Any
     ) -> list[HostWanted]:
-        """What the host server says of its hosts; returns what it is told."""
+        """Return what the host server says of its hosts; returns what it is told."""
         usual: dict[str, Any] = {
             "address": "127.0.0.1", "metadata_address": "127.0.0.1:80", "ports": {"ssh": 22},
             "ssh_host_key": "ssh-ed25519 K", "scripts": {}, "guest_attributes": None, "problem": "",
@@ -308,7 +308,8 @@ def test_facts_are_sent_once_and_again_when_they_change(play: Hosts) -> None:
     ((key, (digest, facts)),) = ask({}).items()
     assert facts.metadata["a-key"] == "1"
     assert facts.internal_ips == ("10.128.0.3", "10.128.0.4", "10.128.0.5", "10.128.0.6")
-    assert (facts.service_account, facts.scopes) == ("robot@demo.iam.gserviceaccount.com", ("s",))
+    scopes = ("s", PUBSUB_SCOPE)  # with the one that the server adds
+    assert (facts.service_account, facts.scopes) == ("robot@demo.iam.gserviceaccount.com", scopes)
     assert facts_of_json(facts.to_json()) == facts
     assert ask({key: digest}) == {}
     play.database.run(

@@ -15,9 +15,9 @@ from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 from podyard.control.platform import idempotency
 from podyard.control.platform.idempotency import REMEMBERED_SECONDS, SWEPT_MAX
 from podyard.control.platform.operations import begin
-from podyard.db.tables_access import request_ids
-from podyard.db.tables_compute import operations
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.access import request_ids
+from podyard.db.tables.compute import operations
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import OperationTarget, OperationVerb
 from podyard.domain.principal import Principal

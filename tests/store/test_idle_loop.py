@@ -12,8 +12,8 @@ import pytest
 from podyard.base.clock import ClockMode, ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes
-from podyard.db import outbox, platform_clock, timers
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import outbox, platform_clock, timers
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from podyard.loop.steps import ANCHOR_AT_REST_SECONDS, SEND_SECONDS_MAX, Loop
 from tests.builders import PROJECT, ZONE, Play, node_spec, request

@@ -19,11 +19,11 @@ from podyard.control.billing import bill_lines, commitments, exports, invoice_re
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import canonical, from_json, to_json
 from podyard.control.checks import fsck
-from podyard.db import invoice_records as chunks
-from podyard.db.tables_billing import card_prices, usage_events
-from podyard.db.tables_billing import invoice_records as table
-from podyard.db.tables_billing import invoices as invoices_table
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import invoice_records as chunks
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.billing import card_prices, usage_events
+from podyard.db.tables.billing import invoice_records as table
+from podyard.db.tables.billing import invoices as invoices_table
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.principal import PLATFORM
 from podyard.loop.closings import keep_older_records

@@ -6,7 +6,7 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 from tests.store.gang_play import Gangs
 

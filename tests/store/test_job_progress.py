@@ -14,8 +14,8 @@ from podyard.control.billing.job_progress import JobProgress
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
 from podyard.control.jobs.log_reader import LineFilter
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.usage import PriceUnit
 from podyard.pricing.current_card import default_rate_card

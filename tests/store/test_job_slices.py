@@ -10,9 +10,9 @@ from podyard.control.checks import fsck
 from podyard.control.compute import hosts, nodes, queue_view, slice_networks
 from podyard.control.compute.hosts import HostReport
 from podyard.control.jobs import jobs
-from podyard.db import cost_dimensions
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import Database
+from podyard.db.billing import cost_dimensions
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import UsageClass, node_name
 from podyard.domain.principal import PLATFORM

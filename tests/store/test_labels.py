@@ -19,11 +19,11 @@ from podyard.control.billing import budgets, dashboard, explorer, invoices, snap
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
-from podyard.db import jobs as job_rows
-from podyard.db import usage_events as usage_rows
-from podyard.db.tables import state_changes
-from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.billing import usage_events as usage_rows
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import state_changes
+from podyard.db.tables.billing import usage_events
 from podyard.domain.job import JobRequest
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.usage import BilledResource, LabelPeriod, label_periods
@@ -47,7 +47,7 @@ def _patch(play: Play, labels: Mapping[str, str], name: str = "n") -> None:
 
 
 def _fact(play: Play) -> BilledResource:
-    """What there is of the one node, by both ways to it."""
+    """Return what there is of the one node, by both ways to it."""
     (found,) = play.database.read(lambda uow: usage_rows.facts(uow, PROJECT)).values()
     ((other, _),) = play.database.read(lambda uow: list(usage_rows.histories(uow, PROJECT)))
     (third,) = play.database.read(lambda uow: usage_rows.facts(uow, PROJECT, [found.key])).values()
@@ -149,7 +149,7 @@ def test_who_created_a_node_is_who_asked_for_it_or_for_what_it_was_made_for(play
     )
     assert job.created_by == "ann@x.org"
     play.turn()
-    creators = {node.node_id: node.created_by for node in play.run(nodes.list_nodes)}
+    creators = {node.node_id: node.created_by for node in play.nodes()}
     assert creators == {"n": "ann@x.org", "q-node": "podyard", "j": "ann@x.org"}
     facts = play.database.read(lambda uow: usage_rows.facts(uow, PROJECT)).values()
     assert {fact.name.rsplit("/", 1)[-1]: fact.created_by for fact in facts} == creators
@@ -163,7 +163,7 @@ def _budget(play: Play, name: str, **fields: Any) -> None:
 
 
 def _spent(play: Play) -> dict[str, str]:
-    """What each budget has spent, as the API and as the console say."""
+    """Return what each budget has spent, as the API and as the console say."""
 
     def both(uow: UnitOfWork) -> list[dict[str, str]]:
         found = snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)
@@ -217,7 +217,7 @@ def test_a_budget_of_a_user_counts_stops_and_refuses_what_that_user_has_created(
 
 
 def _explored(play: Play, group: str, first: str, last: str) -> dict[str, Amount]:
-    """What the explorer says of each group, by the time of use."""
+    """Return what the explorer says of each group, by the time of use."""
 
     def body(uow: UnitOfWork) -> explorer.Explored:
         found = snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)

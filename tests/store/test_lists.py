@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import ManualClock
-from podyard.control.compute import nodes, reservations
-from podyard.db import lists
-from podyard.db.unit_of_work import Database
+from podyard.control.compute import nodes, persistent_disks, reservations
+from podyard.control.compute.persistent_disks import DiskRequest
+from podyard.db.compute import disks
+from podyard.db.store.unit_of_work import Database
+from podyard.db.views import lists
 from podyard.domain import listing
+from podyard.domain.disk import Disk
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
+from podyard.domain.lists.filters import Condition
+from podyard.domain.lists.pages import Order, RowMark, RowQuery, time_mark
 from tests.builders import PROJECT, ZONE, node_spec, request
 from tests.store.gang_play import Gangs
 
@@ -100,3 +105,31 @@ def test_pages_in_each_order_are_the_rows_once(play: Gangs, name: str) -> None:
     assert _walk(play, pages, ListQuery(orders[0], text="3")) and not _walk(
         play, pages, ListQuery(orders[0], text="%")
     )
+
+
+@pytest.mark.parametrize("order", [Order.NAME, Order.NEWEST, Order.PLACE])
+def test_a_row_query_is_the_same_on_both_databases(
+    database: Database, clock: ManualClock, order: Order
+) -> None:
+    play = Gangs(database, clock)
+    for index in range(5):
+        asked = DiskRequest(f"d{index}", size_gb=10, labels={"team": "a" if index % 2 else "b"})
+        play.run(persistent_disks.create, asked)
+        clock.advance(1)
+    conditions = (Condition("labels.team", ("b",)), Condition("name", ("d0", "d2", "d4", "d1")))
+    first = RowQuery(order, 2, None, conditions)
+
+    def page(query: RowQuery) -> list[Disk]:
+        return database.read(lambda uow: disks.page(uow, PROJECT, None, query))
+
+    names = [disk.name for disk in page(first)]
+    last = page(first)[-1]
+    mark = {
+        Order.NAME: RowMark(last.name, last.disk_key),
+        Order.NEWEST: time_mark(last.created, last.disk_key),
+        Order.PLACE: RowMark(last.zone, last.name),
+    }[order]
+    names += [disk.name for disk in page(dataclasses.replace(first, after=mark))]
+    assert sorted(names) == ["d0", "d2", "d4"]
+    if order is not Order.NEWEST:
+        assert names == sorted(names)

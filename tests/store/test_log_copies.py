@@ -14,13 +14,13 @@ from podyard.control.access import identity
 from podyard.control.jobs import jobs, log_copies
 from podyard.control.jobs.log_reader import LineFilter
 from podyard.control.storage import buckets, objects
-from podyard.db import timers
-from podyard.db.unit_of_work import Database
+from podyard.db.store import timers
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.job import JobRequest
 from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.principal import PLATFORM
 from podyard.domain.user_program import UserProgram
-from podyard.workers.log_copies import copy
+from podyard.workers.tasks.log_copies import copy
 from tests.builders import PROJECT, Play
 
 LINES = 12_000  # more than one page

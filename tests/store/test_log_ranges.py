@@ -12,7 +12,7 @@ from podyard.base.clock import ManualClock, PlatformTime, RealTime
 from podyard.control.jobs import log_ranges, log_reader
 from podyard.control.jobs.log_ranges import AskedRange, LogRange, LogStart
 from podyard.control.jobs.log_reader import LineFilter
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.log import LogLine, WrittenLines, line_text
 from podyard.domain.replica import Replica
 from tests.builders import Play, play_of_gang

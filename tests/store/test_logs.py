@@ -15,8 +15,8 @@ from podyard.control.checks import fsck
 from podyard.control.jobs import curves, jobs, log_lines, log_reader
 from podyard.control.jobs.log_reader import LineFilter
 from podyard.control.storage import objects
-from podyard.db import job_logs
-from podyard.db.unit_of_work import Database
+from podyard.db.jobs import logs as job_logs
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.principal import PLATFORM, Principal

@@ -10,8 +10,8 @@ import pytest
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import maintenance, nodes
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import Database
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import Database
 from tests.builders import FLEET, Play, request
 
 

@@ -9,10 +9,10 @@ from sqlalchemy import text
 
 from podyard import migrations
 from podyard.base.training_settings import TrainingSettings
-from podyard.db import attempts as attempt_rows
-from podyard.db import job_history
-from podyard.db import jobs as rows
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.jobs import attempts as attempt_rows
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 
 OLD_SPEC = {
     "recipe": "digits-cnn",

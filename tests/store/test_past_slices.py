@@ -9,7 +9,7 @@ from pathlib import Path
 from podyard.base.clock import ManualClock
 from podyard.control.compute import nodes, pods
 from podyard.control.compute.pods import PodView
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.loop.retention import prune
 from podyard.settings import from_environment

@@ -13,8 +13,8 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import hosts, nodes
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import Stale, UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import Stale, UnitOfWork
 from podyard.domain.principal import PLATFORM
 from tests.builders import PROJECT, ZONE, Play
 
@@ -90,9 +90,11 @@ def test_an_update_of_a_node_that_has_moved_on_meanwhile_is_stale_and_not_lost(p
 
 @pytest.mark.parametrize("several", [True, False])
 def test_hosts_know_the_network_that_they_are_reached_by(play: Play, several: bool) -> None:
-    own = {"network": "projects/demo/global/networks/training", "enableExternalIps": True}
-    extras = {"networkConfigs": [own, {"network": "other"}]} if several else {"networkConfig": own}
+    own = {"network": "projects/demo/global/networks/default", "enableExternalIps": True}
+    extras = (
+        {"networkConfigs": [own, {"network": "default"}]} if several else {"networkConfig": own}
+    )
     play.create("n", extras=extras)
     facts, _ = play.ask(hosts.list_hosts, "n")
-    assert facts.network == "training"
+    assert facts.network == "default"
     assert facts.external_ips == tuple(host.external_ip for host in play.node().hosts)

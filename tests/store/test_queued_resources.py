@@ -11,9 +11,9 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes, queued_resources, quota
 from podyard.control.jobs import jobs
 from podyard.control.platform import agents, operations
-from podyard.db import jobs as job_rows
-from podyard.db import queued_resources as rows
-from podyard.db.unit_of_work import Database
+from podyard.db.compute import queued_resources as rows
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.job import JobRequest
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal

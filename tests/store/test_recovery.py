@@ -8,8 +8,8 @@ from sqlalchemy import select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.compute import nodes, queued_resources, reservations
-from podyard.db.tables import state_changes
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.base import state_changes
 from podyard.domain.node import UsageClass
 from tests.builders import FLEET, Play, request
 from tests.store.fault_play import add, broken, check_room, chips, remove, rule

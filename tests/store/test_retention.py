@@ -12,18 +12,18 @@ from sqlalchemy import Table, func, select
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.base.log_files import LogFiles
-from podyard.cli import supervisor
 from podyard.control.checks import fsck
 from podyard.control.jobs import jobs
-from podyard.db import retention
-from podyard.db.tables import state_changes
-from podyard.db.tables_compute import operations
-from podyard.db.tables_jobs import log_chunks
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.tables.base import state_changes
+from podyard.db.tables.compute import operations
+from podyard.db.tables.jobs import log_chunks
+from podyard.db.views import retention
 from podyard.domain.job import JobRequest
 from podyard.loop.retention import prune
 from podyard.pricing.current_card import default_rate_card
 from podyard.settings import Keep, Settings, from_environment
+from podyard.stack import disk
 from tests.builders import Play, node_spec, written
 from tests.waiting import until
 
@@ -103,13 +103,13 @@ def test_a_log_that_has_become_too_long_is_moved_while_processes_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "podyard.log"
-    monkeypatch.setattr(supervisor, "LOG_BYTES_MAX", 100)
+    monkeypatch.setattr(disk, "LOG_BYTES_MAX", 100)
     with path.open("ab", buffering=0) as log:
         log.write(b"x" * 100)
-        supervisor.keep_log_short(path)
+        disk.keep_log_short(path)
         assert path.stat().st_size == 100
         log.write(b"y")
-        supervisor.keep_log_short(path)
+        disk.keep_log_short(path)
         log.write(b"next")
     assert path.read_bytes() == b"next"
     assert (tmp_path / "podyard.log.1").read_bytes() == b"x" * 100 + b"y"

@@ -12,10 +12,10 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.compute import hosts, nodes, queue_view
 from podyard.control.jobs import gangs, jobs, preemption
-from podyard.db import fleet as fleet_rows
-from podyard.db import nodes as node_rows
-from podyard.db.tables_compute import nodes as nodes_table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.compute import nodes as nodes_table
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import UsageClass
 from podyard.domain.plan import Preempt
@@ -90,7 +90,7 @@ def _saved(step: int) -> dict[str, Any]:
 
 
 def _reclaimed(yard: Scheduling, name: str) -> bool:
-    """What the metadata server says as `instance/preempted`."""
+    """Return what the metadata server says as `instance/preempted`."""
 
     def read(uow: UnitOfWork) -> bool:
         node = node_rows.find(uow, PROJECT, ZONE, name)

@@ -10,9 +10,10 @@ import pytest
 from typing_extensions import override
 
 from podyard.base.clock import ClockMode, OsClock, RealTime
-from podyard.db import leases, platform_clock, server_time
-from podyard.db.leases import Lease
-from podyard.db.unit_of_work import Database
+from podyard.db.engines import server_time
+from podyard.db.store import leases, platform_clock
+from podyard.db.store.leases import Lease
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.loop.steps import Loop
 from tests.waiting import until

@@ -16,10 +16,10 @@ from podyard.control.billing import usages
 from podyard.control.checks import fsck
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs
-from podyard.db import nodes as node_rows
-from podyard.db import platform_clock
-from podyard.db.tables import state_changes
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import state_changes
 from podyard.domain.job import Elastic, Job, JobRequest, JobState
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM

@@ -12,13 +12,13 @@ from sqlalchemy import bindparam, insert, select, update
 from podyard.base.errors import PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import nodes
-from podyard.db import hosts as host_rows
-from podyard.db import nodes as node_rows
-from podyard.db.state_guard import StateWritten
-from podyard.db.tables_compute import hosts
-from podyard.db.tables_compute import nodes as table
-from podyard.db.transition import move
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.compute import hosts as host_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.state_guard import StateWritten
+from podyard.db.store.transition import move
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.compute import hosts
+from podyard.db.tables.compute import nodes as table
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.principal import PLATFORM

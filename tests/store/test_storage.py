@@ -13,7 +13,7 @@ from podyard.base.clock import NANOS_PER_SECOND, ManualClock
 from podyard.base.contents import DISK_FULL, SWEEP_AGE_SECONDS, Content, Contents
 from podyard.base.errors import Code, PodyardError
 from podyard.control.storage import buckets, objects, refusals, sweep, uploads
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.stored import ObjectFields, Preconditions
 from tests.builders import PROJECT, Play

@@ -14,13 +14,13 @@ from sqlalchemy import inspect, select, update
 from podyard import migrations
 from podyard.base.clock import NANOS_PER_SECOND, ClockMode, ManualClock, PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.db import leases, outbox, platform_clock, timers
-from podyard.db import nodes as node_rows
-from podyard.db.tables import metadata, state_changes
-from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes
-from podyard.db.transition import create_record, move
-from podyard.db.unit_of_work import Database, Stale, UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import leases, outbox, platform_clock, timers
+from podyard.db.store.transition import create_record, move
+from podyard.db.store.unit_of_work import Database, Stale, UnitOfWork
+from podyard.db.tables.base import metadata, state_changes
+from podyard.db.tables.billing import usage_events
+from podyard.db.tables.compute import nodes
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.loop.runner import follow
 from podyard.loop.steps import Loop
@@ -217,7 +217,8 @@ def test_an_empty_database_gets_the_tables_that_the_revisions_come_to(
 
 
 def _schema(database: Database) -> dict[str, Any]:
-    """What each table has, but for the defaults that revisions leave for the rows of their time."""
+    """Return what each table has, but for the defaults that revisions leave for the rows of their
+    time."""
     found = inspect(database.engine)
     return {
         table: {

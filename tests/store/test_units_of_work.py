@@ -18,9 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from podyard import migrations
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
-from podyard.db import outbox
-from podyard.db.tables import outbox as outbox_table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import outbox
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.base import outbox as outbox_table
 from tests.waiting import patient
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import re
 import shutil
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from podyard import migrations
 from podyard.base.clock import ManualClock
 from podyard.base.rng import Streams
 from podyard.control.checks import fsck
-from podyard.db import copies
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
+from podyard.db.views import copies
 from podyard.domain.fleet_file import load_fleet
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import Play
@@ -96,15 +97,19 @@ def _operations(path: Path) -> set[str]:
 
 
 def _takes_nothing(call: ast.Call) -> bool:
-    """Whether it makes room for longer texts, so that what a process of the release before writes
-    still fits; or drops an index that is not unique, which no statement names."""
+    """Return whether it makes room for longer texts, so that what a process of the release before
+    writes still fits; or drops an index that is not unique, which no statement names."""
     if ast.unparse(call.func) == "op.drop_index":
         return ast.literal_eval(call.args[0]) not in _unique_indexes()
     words = {word.arg: ast.unparse(word.value) for word in call.keywords}
-    return words.pop("type_", "") == "sa.Text()" and words.keys() <= {
-        "existing_type",
-        "existing_nullable",
-    }
+    after, before = words.pop("type_", ""), words.get("existing_type", "")
+    widens = after == "sa.Text()" or 0 < _length(before) <= _length(after)
+    return widens and words.keys() <= {"existing_type", "existing_nullable"}
+
+
+def _length(column_type: str) -> int:
+    match = re.fullmatch(r"sa\.String\((?:length=)?(\d+)\)", column_type)
+    return 0 if match is None else int(match[1])
 
 
 @functools.cache

@@ -12,11 +12,11 @@ from sqlalchemy import delete, update
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.platform import webhook_endpoints, webhooks
-from podyard.db import state_changes as change_rows
-from podyard.db import webhooks as rows
-from podyard.db.tables_billing import webhook_endpoints as endpoints_table
-from podyard.db.tables_billing import webhooks as webhooks_table
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.platform import state_changes as change_rows
+from podyard.db.platform import webhooks as rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.billing import webhook_endpoints as endpoints_table
+from podyard.db.tables.billing import webhooks as webhooks_table
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.webhook import WEBHOOK_EVENTS, WebhookRequest, event_of
 from tests.builders import PROJECT, Play

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import podyard.api.app
 import podyard.migrations
-import podyard.workers.process_group
+import podyard.workers.kit.process_group
 from podyard.base.errors import PodyardError
 from podyard.pricing.cards import load_rate_card, shipped_cards
 from podyard.scheduler.placement import Takeable
-from podyard.web.render import templates
+from podyard.web.kit.render import templates
 
 RESOURCES = (
     ("podyard.web", "static/podyard.css"),
@@ -41,7 +41,8 @@ def describe(value: Takeable) -> tuple[Takeable, dict[str, str]]:
 
 
 def in_spawned_child(value: Takeable) -> tuple[Takeable, dict[str, str]]:
-    """What `describe` returns in a child that shares nothing with this process but a pickle."""
+    """Return what `describe` returns in a child that shares nothing with this process but a
+    pickle."""
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(describe, value).result()
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from podyard import engine
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
-from podyard.cli import estimate as command
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
+from podyard.cli.programs import estimate as command
 from podyard.engine.recipes.programs import PROGRAMS
 from podyard.engine.timing.estimate import Estimate
 from podyard.pricing.cards import load_rate_card

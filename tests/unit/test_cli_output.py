@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from podyard.cli.budget import _row
-from podyard.cli.job_progress import progress_line
-from podyard.cli.output import emit
-from podyard.cli.tables import cell
+from podyard.cli.jobs.progress import progress_line
+from podyard.cli.kit.output import emit
+from podyard.cli.kit.tables import cell
+from podyard.cli.money.budget import _row
 
 
 @pytest.mark.parametrize(

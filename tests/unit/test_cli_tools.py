@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.base.errors import Code, PodyardError
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 
 MODULE = """
 import jax, jax.numpy as jnp
@@ -147,3 +147,65 @@ def test_the_edge_tpu_is_shown_with_its_sources() -> None:
     assert found["peak_int8_ops_per_second"] == 4 * 10**12
     assert set(found["sources"]) >= {"peak_int8_ops_per_second", "watts", "sram_bytes"}
     assert "no node has one" in found["note"]
+
+
+INT8 = """
+module @m {
+  func.func public @main(%arg0: tensor<1x8x8x3xi8>, %arg1: tensor<192x10xi8>) -> tensor<1x10xi32> {
+    %c = stablehlo.constant dense<1> : tensor<3x3x3x3xi8>
+    %0 = stablehlo.convolution(%arg0, %c) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], \
+window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : \
+(tensor<1x8x8x3xi8>, tensor<3x3x3x3xi8>) -> tensor<1x8x8x3xi8>
+    %1 = stablehlo.reshape %0 : (tensor<1x8x8x3xi8>) -> tensor<1x192xi8>
+    %2 = stablehlo.dot_general %1, %arg1, contracting_dims = [1] x [0] : (tensor<1x192xi8>, \
+tensor<192x10xi8>) -> tensor<1x10xi32>
+    return %2 : tensor<1x10xi32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["edge", "edge-tpu", "edgetpu", "Edge_TPU"])
+def test_the_edge_tpu_has_one_name(name: str, tmp_path: Path) -> None:
+    assert json.loads(run("hardware", "show", name, "-o", "json"))["name"] == "edgetpu"
+    file = tmp_path / "int8.mlir"
+    file.write_text(INT8)
+    assert "on an Edge TPU" in run("estimate", str(file), "--accelerator-type", name)
+
+
+def test_an_inference_on_an_edge_tpu(tmp_path: Path) -> None:
+    file = tmp_path / "int8.mlir"
+    file.write_text(INT8)
+    found = json.loads(run("estimate", str(file), "--accelerator-type", "edgetpu", "-o", "json"))
+    assert found["operations"] == {"convolution": 1, "reshape": 1, "dot_general": 1}
+    assert found["macs"] == 8 * 8 * 3 * 3 * 3 * 3 + 1920
+    assert found["weightBytes"] == 81 + 1920 and found["activationBytes"] == 192 + 40
+    assert found["fits"] and found["seconds"] == pytest.approx(232 / 500e6)
+    assert set(found["sources"]) >= {"watts", "sram_bytes"}
+    large = INT8.replace("192x10x", "192x50000x").replace("1x10x", "1x50000x")
+    file.write_text(large)
+    text = run("estimate", str(file), "--accelerator-type", "edgetpu")
+    assert "does not fit (9.6 MB of 8 MB): 1.6 MB come from the host at each inference" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("xi8>", "xf32>", "cannot run convolution of f32: it computes with integers of 8 bits"),
+        (
+            "%1 = stablehlo.reshape %0 : (tensor<1x8x8x3xi8>) -> tensor<1x192xi8>",
+            (
+                "%s = stablehlo.cosine %0 : tensor<1x8x8x3xi8>\n"
+                "    %1 = stablehlo.reshape %s : (tensor<1x8x8x3xi8>) -> tensor<1x192xi8>"
+            ),
+            r"cannot run cosine \(line 6\)",
+        ),
+    ],
+)
+def test_what_an_edge_tpu_cannot_run_is_named(old: str, new: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "float.mlir"
+    file.write_text(INT8.replace(old, new))
+    with pytest.raises(PodyardError, match=why):
+        run("estimate", str(file), "--accelerator-type", "edgetpu")
+    with pytest.raises(click.UsageError, match="specify FILE"):
+        run("estimate", "mlp", "--accelerator-type", "edgetpu")

@@ -61,6 +61,15 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == {}
 
 
+def test_what_a_newcomer_looks_for_is_where_the_architecture_says() -> None:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    rows = page.split("## Where it is\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(rows) == 10
+    for row in rows:
+        paths = re.findall(r"`([^`]+)`", row)
+        assert paths and all((ROOT / path).exists() for path in paths), row
+
+
 def test_no_page_waits_for_a_figure() -> None:
     pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
     left = {

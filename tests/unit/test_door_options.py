@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.cli.door_options import with_door
 from podyard.settings import Settings, from_environment
+from podyard.stack.door_options import with_door
 
 FILES = {"tls_cert": Path("/x/cert.pem"), "tls_key": Path("/x/key.pem")}
 

@@ -11,8 +11,9 @@ import pytest
 from podyard.base import event_files
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.event_files import Scalar, first_record, restart_record, scalar_record, scalars
+from podyard.base.protobuf import bytes_field
 from podyard.engine.training.store import FileStore
-from podyard.workers.event_writer import EventWriter
+from podyard.workers.replica.event_writer import EventWriter
 
 WRITTEN = first_record(1.5) + scalar_record(2.0, 3, {"loss": 0.5, "eval/a": -1.0})
 WRITTEN += scalar_record(3.0, 2**31 - 1, {"x": 2.0})
@@ -26,7 +27,7 @@ def test_scalars_are_read_as_they_were_written() -> None:
 
 def _tensor_event(step: int, tag: bytes, tensor: bytes) -> bytes:
     """As TensorFlow 2's summary writers have it."""
-    field = event_files._field_bytes
+    field = bytes_field
     value = field(1, tag) + field(9, field(1, field(1, b"scalars"))) + field(8, tensor)
     return event_files._record(event_files._event(1.0, step, field(5, field(1, value))))
 

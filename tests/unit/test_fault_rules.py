@@ -14,7 +14,7 @@ import pytest
 from podyard.api.faults import FaultAnswer
 from podyard.base.clock import ManualClock, PlatformTime, RealTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
-from podyard.cli.faults import parameters_text
+from podyard.cli.nodes.faults import parameters_text
 from podyard.domain.fault import (
     EFFECTS,
     Acts,
@@ -32,9 +32,9 @@ from podyard.engine.training.store import FileStore
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.torus import box_mask
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
-from podyard.workers.engine_replica import KeepingStore
-from podyard.workers.metadata import MetadataHandler, MetadataSource
-from podyard.workers.reporter import Reporter
+from podyard.workers.host.metadata import MetadataHandler, MetadataSource
+from podyard.workers.replica.engine_replica import KeepingStore
+from podyard.workers.replica.reporter import Reporter
 
 NOW = PlatformTime.from_rfc3339("2026-03-01T00:00:00Z")
 SPOT = Subject("us-central1-a", "v4-8", "demo", ("n", "projects/demo/nodes/n"), "nodes.get", "spot")

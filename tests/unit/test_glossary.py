@@ -86,8 +86,8 @@ def test_no_word_that_a_term_replaces_is_used(files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("name", "planted", "word"),
     [
-        ("podyard/db/ledger.py", "class LedgerPosting:", "posting"),
-        ("podyard/db/ledger.py", "posting_count = 3", "posting"),
+        ("podyard/db/store/ledger.py", "class LedgerPosting:", "posting"),
+        ("podyard/db/store/ledger.py", "posting_count = 3", "posting"),
         ("api/jobs.py", '"""Evicts a node: an\n    eviction."""', "eviction"),
         ("web/templates/node.html", "<p>Open the web\nUI.</p>", "web ui"),
         ("docs/index.md", "The virtual time of nodes.", "virtual time"),

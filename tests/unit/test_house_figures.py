@@ -53,10 +53,10 @@ def test_mappings_to_any(source: str, count: int) -> None:
     [
         ("from sqlalchemy import select", True),
         ("import sqlalchemy.orm", True),
-        ("def f():\n    from podyard.db.tables_jobs import jobs", True),
+        ("def f():\n    from podyard.db.tables.jobs import jobs", True),
         ("from podyard.db import tables", True),
-        ("from podyard.db import tables_queue as t", True),
-        ("from podyard.db.jobs import row_of", False),
+        ("from podyard.db.tables import queue as t", True),
+        ("from podyard.db.jobs.jobs import row_of", False),
         ("from podyard.db import timers", False),
         ("import sqlalchemy_like; text = 'import sqlalchemy'", False),
     ],

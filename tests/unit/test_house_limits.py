@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,7 @@ def test_every_figure_of_this_tree_is_at_its_limit() -> None:
 
 
 def test_no_limit_has_risen_in_the_history() -> None:
-    for before, after in itertools.pairwise(limits.history(ROOT)):
-        assert limits.raised(before, after) == []
+    assert limits.rises_in_history(ROOT) == []
 
 
 @pytest.mark.parametrize(
@@ -78,6 +77,32 @@ def test_a_raised_limit_is_seen() -> None:
         "long, a.py: 70 -> 71"
     ]
     assert limits.raised(RECORDED, Limits({"new": 5, "long": 1}, {"long": {"a.py": 70}})) == []
+
+
+def test_a_file_that_moves_keeps_its_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(size: int, file: str) -> None:
+        limits.write(Limits({"long": 1}, {"long": {f"{file}: function": size}}))
+        git("add", "-A")
+        git("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "change")
+
+    monkeypatch.setattr(limits, "FILE", tmp_path / "limits.toml")
+    git("init", "-q")
+    (tmp_path / "old.py").write_text("\n".join(map(str, range(100))))
+    commit(80, "old.py")
+    (tmp_path / "room").mkdir()
+    git("mv", "old.py", "room/new.py")
+    commit(80, "room/new.py")
+    assert limits.rises_in_history(tmp_path) == []
+    git("mv", "room/new.py", "newest.py")
+    commit(81, "newest.py")
+    assert limits.rises_in_history(tmp_path) == ["long, newest.py: function: 80 -> 81"]
+    commit(81, "other.py")
+    assert limits.rises_in_history(tmp_path)[1:] == ["long, other.py: function: no exception -> 81"]
 
 
 def test_limits_are_written_as_they_are_read() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 
 ROOT = Path(__file__).parents[2]
 SENTENCE_WORDS_MAX = 35

@@ -41,12 +41,12 @@ def test_an_upward_import_in_a_linked_folder_and_sql_outside_of_db_are_caught(tr
         cycle.read_text() + "\nfrom podyard.control.compute import nodes\n\n_ = nodes\n"
     )
     (tree / "web" / "planted.py").write_text(
-        "from podyard.db.tables_compute import nodes\n\n_ = nodes\n"
+        "from podyard.db.tables.compute import nodes\n\n_ = nodes\n"
     )
     done = _lint(tree)
     assert done.returncode == 1
     assert "podyard.scheduler.cycle -> podyard.control.compute.nodes" in done.stdout
-    assert "podyard.web.planted -> podyard.db.tables_compute" in done.stdout
+    assert "podyard.web.planted -> podyard.db.tables.compute" in done.stdout
 
 
 def test_an_error_of_types_is_reported_with_the_path_that_git_knows(tree: Path) -> None:

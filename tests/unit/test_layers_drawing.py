@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.cli.supervisor import STOP_SECONDS
+from podyard.stack.supervisor import STOP_SECONDS
 from tests.house import draw_layers
 
 PYPROJECT = (draw_layers.ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
 
 
 def _tree(root: Path) -> set[str]:
-    """What the package holds, by its name in site-packages."""
+    """Return what the package holds, by its name in site-packages."""
     found = set()
     for folder, prefix in (
         (root / "podyard", "podyard"),
@@ -87,7 +87,7 @@ def _environment(**added: str) -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints, whatever its user has configured."""
+    """Return what git prints, whatever its user has configured."""
     person = {"NAME": "Podyard", "EMAIL": "podyard@example.com"}
     names = {
         f"GIT_{role}_{key}": value
@@ -167,7 +167,7 @@ class Setup:
         return Path(file).relative_to(self.root).as_posix()
 
     def path_of_module(self, name: str) -> tuple[str, str]:
-        """Where a module has to be, as a module and as a package."""
+        """Return where a module has to be, as a module and as a package."""
         folders = name.split(".")
         if self.is_checkout and len(folders) > 1 and folders[1] in ROOT_FOLDERS:
             folders = folders[1:]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podyard.base.errors import PodyardError
-from podyard.cli.roles import check
 from podyard.settings import ROLES, from_environment
+from podyard.stack.roles import check
 
 SERVER = {"PODYARD_DATABASE_URL": "postgresql://x@db/y", "PODYARD_BROKER_URL": "rediss://r:6379/0"}
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from podyard.db import records
-from podyard.domain.job import JobSpec
+from podyard.db.store import records
+from podyard.domain.job import FormerType, JobSpec
 from tests.builders import node_spec, request
 
 # Names of the first release. A field that comes later is left out where it is as usual
-# (podyard.db.records), so that none is added here.
+# (podyard.db.store.records), so that none is added here.
 JOB = {
     "recipe", "arguments", "steps", "global_batch", "seed", "checkpoint_every_steps", "start_from",
     "mode",
@@ -58,7 +58,9 @@ def test_what_is_written_is_what_is_read() -> None:
     later = [
         name for name in (field.name for field in dataclasses.fields(JobSpec)) if name not in JOB
     ]
-    assert later == ["num_nodes"], "give each of them a value that is not usual here"
-    for spec in (_usual(), _usual(num_nodes=2)):
+    resized = {"next_type": "v3-32", "former_types": (FormerType(2, "v3-8", "2x2"),)}
+    changes = {"num_nodes": 2, **resized}
+    assert later == [*changes], "give each of them a value that is not usual here"
+    for spec in (_usual(), *(_usual(**{name: changes[name]}) for name in later)):
         assert JobSpec.of_stored(records.from_job_spec(spec)) == spec
     assert records.from_job_spec(_usual(num_nodes=2))["num_nodes"] == 2

@@ -22,10 +22,12 @@ from podyard.base.heartbeat import (
     Heartbeat,
     from_environment,
 )
-from podyard.cli import modes, processes
-from podyard.cli.child import Child
-from podyard.cli.processes import StackProcess
-from podyard.cli.supervisor import LATE_SECONDS_MAX, READY_SECONDS_MAX, Supervisor
+from podyard.stack import modes, processes
+from podyard.stack.child import Child
+from podyard.stack.errors import SetupError
+from podyard.stack.processes import StackProcess
+from podyard.stack.progress import PROGRESS_CPU_SECONDS, STALL_SECONDS_MAX, cpu_seconds
+from podyard.stack.supervisor import LATE_SECONDS_MAX, Supervisor
 from tests.waiting import until
 
 LIMIT_SECONDS = 60.0
@@ -118,7 +120,7 @@ def test_a_child_that_has_not_begun_to_beat_has_the_time_of_a_start(tmp_path: Pa
         supervisor.settings = settings.from_environment(
             {**_data(tmp_path), "PODYARD_HEARTBEAT_SECONDS": "2"}
         )
-        supervisor.run_for(READY_SECONDS_MAX - 1, 0.4)
+        supervisor.run_for(STALL_SECONDS_MAX - 1, 0.4)
         assert supervisor.is_untouched()
         supervisor.run_for(3, 0.4)
         assert supervisor.is_replaced()
@@ -280,3 +282,53 @@ def test_modes_are_closed_but_for_what_users_made_on_hosts(tmp_path: Path) -> No
     assert {path.stat().st_mode & 0o777 for path in closed} == {0o700}
     assert tmp_path.stat().st_mode & 0o777 == 0o755
     assert elsewhere.stat().st_mode & 0o777 == 0o600
+
+
+# Computes and sleeps in turns, as a process that starts on a loaded machine.
+COMPUTING = """
+import time
+while True:
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    time.sleep(0.01)
+"""
+COMPUTES = [sys.executable, "-c", COMPUTING]
+
+
+def test_a_start_that_gets_on_is_waited_for_however_slow_the_machine_is(tmp_path: Path) -> None:
+    with _watched(tmp_path, COMPUTES) as supervisor:
+        rounds = iter(range(4))
+
+        def is_done() -> bool:
+            """Let 50 s of the clock go by, in which the child gets a second of CPU time."""
+            enough = cpu_seconds(supervisor.pid) + PROGRESS_CPU_SECONDS
+            until(lambda: cpu_seconds(supervisor.pid) > enough or None, 60, "a second of CPU time")
+            supervisor.clock.advance(STALL_SECONDS_MAX - 10)
+            return next(rounds, None) is None
+
+        supervisor._await(is_done)
+        assert supervisor.is_untouched()
+
+
+def test_a_start_that_does_not_get_on_names_the_process(tmp_path: Path) -> None:
+    with _watched(tmp_path, SLEEPS) as supervisor:
+
+        def is_done() -> bool:
+            supervisor.clock.advance(1.0)
+            return False
+
+        with pytest.raises(SetupError, match="the start of loop has made no progress for 60 s"):
+            supervisor._await(is_done)
+
+
+def test_a_child_that_dies_in_its_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
+    dies = [sys.executable, "-c", "raise ImportError('libpodyard.so: cannot open')"]
+    with _watched(tmp_path, dies) as supervisor:
+        assert supervisor.child.process is not None
+        supervisor.child.process.wait(30)
+        with pytest.raises(SetupError) as refused:
+            supervisor._await(lambda: False)
+    assert refused.value.message == (
+        "the loop process ended with exit code 1: ImportError: libpodyard.so: cannot open"
+    )

@@ -157,7 +157,7 @@ class Chart {
     const numbered = [...this.lines.keys()];
     const xs = known.flatMap(([, points]) => [points[0][0], points.at(-1)[0]]);
     let [from, to] = range ?? [Math.min(...xs), Math.max(...xs)];
-    if (from === to) [from, to] = [from - 1, to + 1];
+    if (from === to) [from, to] = [from >= 0 ? Math.max(0, from - 1) : from - 1, to + 1];
     const isSeen = ([x, y]) => x >= from && x <= to && (!log || y > 0);
     const shown = known.filter(([name]) => !this.hidden.has(name)).map(([name, points]) => {
       const line = smoothed(points, weight);
@@ -202,10 +202,12 @@ class Chart {
       return { ticks: decades(low, high), up: (y) => TOP + (1 - (Math.log10(y) - a) / (b - a)) * span };
     }
     if (!isClose) [low, high] = [Math.min(0, low), Math.max(0, high)]; // the whole history stands on zero
+    const isPositive = low >= 0; // then the axis is, too
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    if (isPositive) low = Math.max(0, low);
     const ticks = ticksOf(low, high);
     const step = ticks.length > 1 ? ticks[1] - ticks[0] : high - low;
-    if (ticks[0] > low + step * 1e-9) ticks.unshift(ticks[0] - step);
+    if (ticks[0] > low + step * 1e-9) ticks.unshift(isPositive ? Math.max(0, ticks[0] - step) : ticks[0] - step);
     if (ticks.at(-1) < high - step * 1e-9) ticks.push(ticks.at(-1) + step);
     const [bottom, top] = [ticks[0], ticks.at(-1)];
     return { ticks, up: (y) => TOP + (1 - (y - bottom) / (top - bottom)) * span };

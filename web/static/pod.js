@@ -4,7 +4,7 @@ const WAIT_MS = 80; // a slider that moves asks no more often
 
 const form = document.querySelector("[data-past]");
 const slider = form.elements.ago;
-const parts = ["at", "map", "map-title", "slices"];
+const parts = ["at", "pictures", "map-title", "slices"];
 let timer = 0;
 let asked = 0;
 

@@ -7,6 +7,7 @@ document.documentElement.classList.add("scripted");
 
 const TYPE_AHEAD_MS = 1000; // browsers forget the letters that were typed into a select after about this time
 const STILL_MS = 250; // a pointer that has not moved for this long is not on its way to anything
+const ESTIMATE_AFTER_MS = 800; // a form in which nothing has changed for this long is not being filled in
 const RECONNECT_MS = 15000; // a stream that was refused is asked for again after this
 
 let pressed = false; // a pointer is down
@@ -203,22 +204,43 @@ function previewForm(form) {
     whenReleased(apply);
   }
 
+  async function pageOf(more) {
+    const own = [...new FormData(form)].map(([name, value]) => [name, value instanceof File ? value.name : value]);
+    const values = new URLSearchParams([...own, ...more]);
+    const answer = await fetch(`${form.getAttribute("action")}?${values}`, { credentials: "same-origin" });
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  }
+
+  // An estimate takes a second of the server: it is asked for once nothing has changed for a while.
+  async function estimate() {
+    const turn = asked;
+    await new Promise((done) => setTimeout(done, ESTIMATE_AFTER_MS));
+    const part = form.querySelector("[data-swap=estimate]");
+    if (turn !== asked || part === null || part.querySelector("[data-estimate]") === null) return;
+    try {
+      const fresh = (await pageOf([["estimate", "1"]])).querySelector("[data-swap=estimate]");
+      if (turn === asked && fresh !== null) whenReleased(() => mergeChildren(part, fresh));
+    } catch {
+      // The button is still there.
+    }
+  }
+
   form.addEventListener("keydown", () => { if (typing !== 0) typed(); });
   form.addEventListener("change", async (event) => {
     const turn = ++asked;
     latest = null;
     if (keyboard && event.target.matches("select")) typed();
     try {
-      const values = new URLSearchParams(new FormData(form));
-      const answer = await fetch(`${form.getAttribute("action")}?${values}`, { credentials: "same-origin" });
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const page = await pageOf([]);
       if (turn !== asked) return;
       latest = page;
       whenReleased(apply);
+      estimate();
     } catch {
       // The server is away: the form stays as it is, and sending it reports the error.
     }
   });
+  estimate();
   // A select that was left alone while it had the focus is brought up to date when it loses it.
   form.addEventListener("focusout", (event) => {
     if (event.target.matches("select")) setTimeout(chosen, 0);
@@ -290,6 +312,7 @@ function listRows(form) {
     const said = form.querySelector("[data-selected]");
     if (said !== null) said.textContent = picked === 0 ? "" : `${picked} selected`;
     if (all() !== null) all().checked = picked > 0 && picked === boxes().length;
+    for (const button of form.querySelectorAll('button[name="verb"]')) button.disabled = picked === 0;
   }
   form.addEventListener("change", (event) => {
     if (event.target === all()) for (const box of boxes()) box.checked = event.target.checked;
@@ -437,7 +460,7 @@ for (const select of document.querySelectorAll("[data-autosubmit]")) autosubmit(
 if (document.querySelector("[data-tick]") !== null) tickCosts();
 // On a narrow window the sections are one row that scrolls.
 for (const link of document.querySelectorAll(".top nav [aria-current], .tabs [aria-current]")) {
-  const row = link.parentElement;
+  const row = link.closest("nav, .tabs");
   row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
 }
 for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;

@@ -1,1 +1,1 @@
-"""Who calls, and what they may do: projects, roles, tokens, keys, invitations."""
+"""Callers, and what they may do: projects, roles, tokens, keys, invitations."""

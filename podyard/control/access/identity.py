@@ -11,11 +11,15 @@ from podyard.base.errors import Code, ErrorInfo, PodyardError, invalid, not_foun
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import jwt
-from podyard.db import credentials, projects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials, projects, service_accounts
+from podyard.db.compute import resources
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.firewall import default_rules
+from podyard.domain.compute.network import default_network
 from podyard.domain.credential import Token
-from podyard.domain.host import default_service_account
-from podyard.domain.principal import PLATFORM_OWNER, ROLE_PERMISSIONS, Principal
+from podyard.domain.host import DEFAULT_ACCOUNTS, default_service_account
+from podyard.domain.permissions.google_roles import ACT_AS
+from podyard.domain.principal import PLATFORM, PLATFORM_OWNER, ROLE_PERMISSIONS, Principal
 from podyard.domain.project import Project
 
 OWNER_EMAIL = "owner@podyard.local"
@@ -55,6 +59,7 @@ def authenticate(uow: UnitOfWork, credential: str) -> Principal:
         token_id=bearer.token_id,
         expires=bearer.expires if bearer.token_id is not None else None,
         last_used=bearer.last_used,
+        only_in=bearer.project,
     )
 
 
@@ -87,10 +92,20 @@ def require_to_act_as(
 
 def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
     """Raises PERMISSION_DENIED when `email` may do anything that the caller may not: whose nodes
-    act as it could do so from then on."""
+    act as it could do so from then on.
+
+    Who has iam.serviceAccounts.actAs on the account may have less than it has in its own project,
+    as at Google, but not less than it has in others.
+    """
     if PLATFORM_OWNER in principal.roles.get("*", ()):
         return
+    home = home_of(uow, email)
+    acts_in = (
+        home if home is not None and may_on_account(uow, principal, ACT_AS, home, email) else None
+    )
     for place, roles in projects.roles_of(uow, email).items():
+        if place == acts_in:
+            continue
         permissions = frozenset().union(*(ROLE_PERMISSIONS[role] for role in roles))
         if not all(principal.may(permission, place) for permission in permissions):
             raise PodyardError(
@@ -106,18 +121,16 @@ def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
     except jwt.BadJwt as error:
         reason = "ACCESS_TOKEN_EXPIRED" if error.expired else "ACCESS_TOKEN_TYPE_UNSUPPORTED"
         raise credential_error(reason, f"{INVALID_CREDENTIALS} {error.message}") from None
-    return Principal(email=signed.email, roles=roles_by_key(uow, signed))
+    return by_key(uow, signed)
 
 
-def roles_by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> dict[str, frozenset[str]]:
+def by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> Principal:
     """A service account of the key's project has what any project has granted it, as at Google; any
     other email only what that project has: the key proves nothing about it elsewhere."""
     roles = projects.roles_of(uow, signed.email)
-    return (
-        roles
-        if is_own_account(uow, signed.email, signed.project)
-        else _only_in(signed.project, roles)
-    )
+    if is_own_account(uow, signed.email, signed.project):
+        return Principal(signed.email, roles)
+    return Principal(signed.email, _only_in(signed.project, roles), only_in=signed.project)
 
 
 def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
@@ -126,14 +139,16 @@ def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
         raise api_key_not_valid()
     # Only an owner of the project makes its keys, so that roles on the whole platform add nothing
     # to it.
-    roles = projects.roles_of(uow, found.email)
-    everywhere = ("owner" if role == PLATFORM_OWNER else role for role in roles.get("*", ()))
-    here = roles.get(found.project, frozenset()).union(everywhere)
-    return Principal(email=found.email, roles={found.project: here} if here else {})
+    granted = projects.roles_of(uow, found.email)
+    everywhere = ("owner" if role == PLATFORM_OWNER else role for role in granted.get("*", ()))
+    here = granted.get(found.project, frozenset()).union(everywhere)
+    roles = {found.project: here} if here else {}
+    return Principal(found.email, roles, only_in=found.project)
 
 
 def _only_in(project: str, roles: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """What this project has granted, and nothing that others, or the platform's owner, have."""
+    """Return what this project has granted, and nothing that others, or the platform's owner,
+    have."""
     return {project: roles[project]} if project in roles else {}
 
 
@@ -172,8 +187,8 @@ def lend(
 
 
 def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str | None, agent_id: str) -> None:
-    """What a data folder needs before anybody can call: the first project, its owner's token, the
-    agent's token, if it runs one."""
+    """Make what a data folder needs before anybody can call: the first project, its owner's token,
+    the agent's token, if it runs one."""
     if projects.find(uow, FIRST_PROJECT) is None:
         _insert_project(uow, FIRST_PROJECT, {})
         bind(uow, OWNER_EMAIL, "*", PLATFORM_OWNER)
@@ -197,8 +212,8 @@ def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
 
 
 def has_tenants(uow: UnitOfWork) -> bool:
-    """Whether two projects belong to different people: then one must not reach the network of the
-    other's machine. A project without an owner belongs to the platform's."""
+    """Return whether two projects belong to different people: then one must not reach the network
+    of the other's machine. A project without an owner belongs to the platform's."""
     owned = projects.owners(uow)
     return len({owned.get(found.project, frozenset()) for found in projects.list_all(uow)}) > 1
 
@@ -281,7 +296,7 @@ def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, proj
 
 
 def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
-    """Whether the email is a service account of the project, by its domain
+    """Return whether the email is a service account of the project, by its domain
     (cloud.google.com/iam/docs/ service-account-types)."""
     number = project_row(uow, project).number
     return email == default_service_account(number) or email.endswith(
@@ -289,12 +304,44 @@ def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
     )
 
 
+def home_of(uow: UnitOfWork, email: str) -> str | None:
+    """Return the project whose service account the email is, by its domain; None: it is none, or
+    of a project that is not there."""
+    name, _, domain = email.partition("@")
+    if domain == DEFAULT_ACCOUNTS:
+        number = name.removesuffix("-compute")
+        row = projects.of_number(uow, int(number)) if number.isdecimal() else None
+    elif domain.endswith(f".iam.{SERVICE_ACCOUNTS}"):
+        row = projects.read(uow, domain.removesuffix(f".iam.{SERVICE_ACCOUNTS}"))
+    else:
+        row = None
+    return None if row is None else row.project
+
+
+def may_on_account(
+    uow: UnitOfWork, principal: Principal, permission: str, home: str, email: str
+) -> bool:
+    """Return whether the caller has a permission on a service account: by a role in its project,
+    or one on the account itself, unless the credential is for another project only."""
+    if principal.may(permission, home):
+        return True
+    roles = service_accounts.roles_on(uow, email, principal.email)
+    is_here = principal.only_in in (None, home)
+    return is_here and any(permission in ROLE_PERMISSIONS[role] for role in roles)
+
+
 def is_service_account(email: str) -> bool:
     return email.endswith(SERVICE_ACCOUNTS)
 
 
+def principal_of(uow: UnitOfWork, email: str) -> Principal:
+    """Return who an email is now, for what goes on after its request: with the roles that it still
+    has."""
+    return PLATFORM if email == PLATFORM.email else Principal(email, projects.roles_of(uow, email))
+
+
 def is_reserved(email: str) -> bool:
-    """Whether the email is the local owner's, an agent's or a job's."""
+    """Return whether the email is the local owner's, an agent's or a job's."""
     return email.endswith(("@podyard.local", ".podyard.local"))
 
 
@@ -316,6 +363,10 @@ def _insert_project(
     number = uow.streams.stream("projects").randrange(10**11, 10**12)
     made = Project(project, number, dict(labels), uow.now, compute_metadata={}, chips_max=chips_max)
     projects.insert(uow, made)
+    # As at Google, each project begins with a network, and its four rules.
+    resources.insert(uow, default_network(project, uow.now, uow.actor))
+    for rule in default_rules(project, uow.now, uow.actor):
+        resources.insert(uow, rule)
     return made
 
 

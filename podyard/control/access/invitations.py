@@ -12,8 +12,8 @@ from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity, tokens
-from podyard.db import credentials
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.credential import (
     INVITATION_DAYS,
     INVITATIONS_PER_PROJECT_MAX,

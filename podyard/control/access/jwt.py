@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from podyard.base.clock import NANOS_PER_SECOND, RealTime
 from podyard.base.errors import Code, PodyardError
-from podyard.db import credentials
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.credential import ServiceAccountKey
 
 # clocks of two machines; google.auth allows itself 10 s only, but laptops drift by minutes
@@ -36,7 +36,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """What a verified token says."""
+    """The claims of a verified token."""
 
     email: str
     key_id: str
@@ -56,7 +56,7 @@ class BadJwt(PodyardError):
 
 
 def looks_like(token: str) -> bool:
-    """Whether `token` is meant as a JWT: opaque tokens have no dots."""
+    """Return whether `token` is meant as a JWT: opaque tokens have no dots."""
     return token.count(".") == 2
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
-from podyard.control.access import identity, jwt
-from podyard.db import credentials, projects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.access import identity, jwt, service_accounts
+from podyard.db.access import credentials, projects
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.credential import ApiKey, ServiceAccountKey
 from podyard.domain.principal import Principal
 
@@ -66,14 +66,14 @@ def create_key(
     principal: Principal,
     project: str,
     email: str,
-    roles: Sequence[str],
+    roles: Sequence[str] | None,
     public_key: str,
     token_uri: str,
 ) -> ServiceAccountKey:
     """Stores the public half of a new key of `email`, and gives the email `roles` in the project.
 
-    Without `roles`, an email that has none there yet gets `ROLE_DEFAULT`: a key that may do nothing
-    helps nobody.
+    With an empty list, an email that has none there yet gets `ROLE_DEFAULT`: a key that may do
+    nothing helps nobody. None: it gets no role, as at Google.
     """
     principal.require("podyard.keys.create", project, _account_name(project, email))
     _check_email(email)
@@ -83,7 +83,10 @@ def create_key(
     if len(credentials.keys_of(uow, project, email)) >= KEYS_PER_ACCOUNT_MAX:
         text = f"{email} has {KEYS_PER_ACCOUNT_MAX} keys already; delete one first"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
-    _give_roles(uow, email, project, roles)
+    service_accounts.ensure(uow, project, email)
+    if roles is not None:
+        _give_roles(uow, email, project, roles)
+    identity.require_no_more(uow, principal, email)
     key_id = f"{uow.streams.stream('keys').getrandbits(160):040x}"
     key = ServiceAccountKey(key_id, project, email, public_key, token_uri, created=uow.real_now)
     credentials.store_key(uow, key)
@@ -160,7 +163,9 @@ def create_api_key(
             f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
         )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
+    service_accounts.ensure(uow, project, email)
     _give_roles(uow, email, project, roles)
+    identity.require_no_more(uow, principal, email)
     secret = identity.API_KEY_PREFIX + secret_token()
     key = ApiKey(row_id(uow.streams.stream("keys"), "key"), project, email, created=uow.real_now)
     credentials.store_api_key(uow, key, identity.hash_of(secret))

@@ -10,8 +10,8 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import secret_token
 from podyard.control.access import identity, invitations
-from podyard.db import credentials
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
 LINK_PREFIX = "pdylink_"

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
-from podyard.control.access import identity
-from podyard.db import credentials, projects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.access import identity, service_accounts
+from podyard.db.access import credentials, projects
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.credential import (
     KEPT_DAYS,
     SECONDS_PER_DAY,
     TOKEN_DAYS_DEFAULT,
     TOKEN_DAYS_MAX,
     TOKENS_PER_PROJECT_MAX,
+    CredentialState,
     Token,
 )
 from podyard.domain.principal import Principal
@@ -43,6 +44,7 @@ def create(
     else:
         identity.project_row(uow, project)
         identity.require_to_vouch_for(uow, principal, email, project)
+        service_accounts.ensure(uow, project, email)
     for role in roles:
         identity.bind(uow, email, project, role)
     if project not in projects.roles_of(uow, email):
@@ -110,8 +112,11 @@ def describe(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
     return _get(uow, principal, "podyard.tokens.list", token_id)
 
 
-def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
-    """Ends a token. One that has ended stays as it is."""
+def revoke(
+    uow: UnitOfWork, principal: Principal, token_id: str, *, with_minted: bool = False
+) -> tuple[Token, list[Token]]:
+    """End a token; one that has ended stays as it is. Return it, and the tokens that its holder may
+    have minted with it and that still work; `with_minted` ends those, too."""
     token = _get(uow, principal, "podyard.tokens.revoke", token_id)
     if token.project is None and token.email == identity.OWNER_EMAIL:
         text = (
@@ -121,7 +126,29 @@ def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
         )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     credentials.revoke_token(uow, token_id)
-    return _get(uow, principal, "podyard.tokens.revoke", token_id)
+    minted = _successors(uow, principal, token)
+    if with_minted:
+        for successor in minted:
+            credentials.revoke_token(uow, successor.token_id)
+        minted = []
+    return _get(uow, principal, "podyard.tokens.revoke", token_id), minted
+
+
+def _successors(uow: UnitOfWork, principal: Principal, token: Token) -> list[Token]:
+    """Return the active tokens of the project that the token's email has minted since it has the
+    token, and those that their holders have minted. A token says who minted it, not with which
+    token. The caller's own token is left out."""
+    emails, minted = {token.email}, list[Token]()
+    for one in credentials.tokens_of(uow, token.project):  # the oldest first
+        if one.created < token.created or one.minted_by not in emails:
+            continue
+        if one.token_id in (token.token_id, principal.token_id):
+            continue
+        emails.add(one.email)
+        is_active = one.state(uow.real_now) is CredentialState.ACTIVE
+        if is_active and _may(principal, "podyard.tokens.revoke", one):
+            minted.append(one)
+    return minted
 
 
 def _get(uow: UnitOfWork, principal: Principal, permission: str, token_id: str) -> Token:

@@ -17,10 +17,11 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, invalid, invalid_field
 from podyard.base.spelling import camel_case
 from podyard.control.access import identity
-from podyard.db import accounts as account_rows
-from podyard.db import invoices as invoice_rows
-from podyard.db import timers, usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.billing import usage_events
+from podyard.db.store import timers
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import BILLING_ACCOUNT, Account
 from podyard.domain.principal import Principal

@@ -1,4 +1,4 @@
-"""What one line of an invoice is made of: the charges of resources, and the events that they follow
+"""The parts of one line of an invoice: the charges of resources, and the events that they follow
 from."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, invoice_records, invoices
 from podyard.control.billing.snapshots import snapshot
-from podyard.db import usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import usage_events
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal

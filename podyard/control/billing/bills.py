@@ -1,5 +1,5 @@
-"""What a bill is computed from, read from the database: events, resources, terms.
-`pricing.bill.compute` does the rest.
+"""The inputs of a bill, read from the database: events, resources, terms. `pricing.bill.compute`
+does the rest.
 
 Invoices, previews, costs, budgets and what-if all come through `compute`, so that they cannot
 disagree.
@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import failed_precondition
 from podyard.control.billing import commitments
-from podyard.db import accounts as account_rows
-from podyard.db import commitments as commitment_rows
-from podyard.db import prices, usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import commitments as commitment_rows
+from podyard.db.billing import prices, usage_events
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.usage import BilledResource, Suspense
 from podyard.pricing import bill, cards
@@ -56,8 +56,8 @@ def compute(
 def billed_resources(
     uow: UnitOfWork, card: RateCard, projects: Sequence[str], keys: Sequence[str] | None = None
 ) -> dict[str, BilledResource]:
-    """What the card charges of the projects, or of these `keys`: nodes, host VMs, disks, buckets
-    and operations."""
+    """Return what the card charges of the projects, or of these `keys`: nodes, host VMs, disks,
+    buckets and operations."""
     facts = (usage_events.facts(uow, project, keys).values() for project in projects)
     return bill.charged_resources(card, itertools.chain.from_iterable(facts))
 
@@ -65,8 +65,8 @@ def billed_resources(
 def paid_resources(
     card: RateCard, account: Account, billed: Mapping[str, BilledResource]
 ) -> dict[str, Resource]:
-    """What the account's projects have, as it pays for it: without the seconds that another account
-    pays for."""
+    """Return what the account's projects have, as it pays for it: without the seconds that another
+    account pays for."""
     found = resources_of(card, billed)
     if account.is_alone:
         return found
@@ -142,5 +142,5 @@ def card_of_then(uow: UnitOfWork, card: RateCard, moment: PlatformTime) -> RateC
 
 
 def suspense_in(found: Bill, seconds: range) -> list[Suspense]:
-    """What has no price within these seconds."""
+    """Return what has no price within these seconds."""
     return [part for one in found.suspense for part in one.within([seconds])]

@@ -32,11 +32,12 @@ from podyard.control.billing.spending import (
     Period,
 )
 from podyard.control.platform import webhook_urls, webhooks
-from podyard.db import budgets, timers
-from podyard.db import nodes as node_rows
-from podyard.db import webhooks as webhook_rows
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import budgets
+from podyard.db.compute import nodes as node_rows
+from podyard.db.platform import webhooks as webhook_rows
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.budget import BUDGET_EVENTS, Budget, BudgetLogEntry, BudgetScope
 from podyard.domain.fleet import Fleet
@@ -67,7 +68,7 @@ Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BudgetRequest:
-    """What a budget is set to. `scope` is `account`, `project`, `label:KEY=VALUE`, `user:EMAIL`,
+    """The terms of a budget. `scope` is `account`, `project`, `label:KEY=VALUE`, `user:EMAIL`,
     `job:ID` or `node:ID`; `thresholds` and `forecasts` are shares of the amount; `actions` are
     `notify:URL`, `refuse-new-nodes` and `stop`."""
 
@@ -127,7 +128,7 @@ def get(uow: UnitOfWork, principal: Principal, project: str, name: str) -> Budge
 
 
 def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> None:
-    """What it has done stays on record; what it was about to do is not done."""
+    """Remove it; what it was about to do is not done."""
     accounts.require_to_edit(uow, principal, project, f"budgets/{name}")
     account = accounts.of(uow, project)
     _remove(uow, account, _find(uow, project, name))
@@ -137,7 +138,7 @@ def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> No
 def events(
     uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
 ) -> list[Event]:
-    """What budgets have done, in order."""
+    """Return what budgets have done, in order."""
     accounts.require_to_view(uow, principal, project, BUDGET_EVENTS)
     log = budgets.log(uow, project, after_seq, limit)
     return [(entry, webhook_rows.of_event(uow, entry.event_id)) for entry in log]
@@ -157,7 +158,7 @@ def _remove(uow: UnitOfWork, account: Account, budget: Budget) -> None:
 
 
 def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest) -> Budget:
-    """What is asked for, without a key and a secret."""
+    """Return what is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     whole = scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
     if (
@@ -227,7 +228,7 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Looked:
-    """What one look at a budget goes by."""
+    """The figures of one look at a budget."""
 
     account: Account
     budget: Budget

@@ -13,9 +13,9 @@ import itertools
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.control.billing import bills
-from podyard.db import invoices, prices
-from podyard.db.prices import CardPrice
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoices, prices
+from podyard.db.billing.prices import CardPrice
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.usage import BilledKind, PriceVersion
 from podyard.pricing import cards
 from podyard.pricing.current_card import default_rate_card

@@ -60,7 +60,7 @@ SERVICES = (COMPUTE_ENGINE, CLOUD_STORAGE, CLOUD_TPU)  # in the order of their i
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedUnit:
-    """What a price is for, as UCUM codes and in words; `base_factor` base units make one."""
+    """The unit of a price, as UCUM codes and in words; `base_factor` base units make one."""
 
     usage: str
     usage_words: str
@@ -121,15 +121,15 @@ _USAGES: Mapping[str, tuple[str, str, str]] = {
 
 
 def skus_of(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
-    """What a service sells at the prices of a card, in a stable order: by way to buy, region,
-    generation."""
+    """Return what a service sells at the prices of a card, in a stable order: by way to buy,
+    region, generation."""
     return tuple(sku for sku in _all(card) if sku.service is service)
 
 
 def tpus_of(
     card: RateCard, generation: Generation, region: str, usage: str
 ) -> tuple[ListedSku, ...]:
-    """What is sold of one generation's chips in a region, in one way to buy."""
+    """Return what is sold of one generation's chips in a region, in one way to buy."""
     # Asking for the price of each type would say at length why there is none.
     if generation.listing is None or all(
         sku.generation != generation.name for sku in card.rows_of(region, usage)

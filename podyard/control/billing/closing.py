@@ -18,10 +18,11 @@ from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.control.billing import accounts, bills, card_prices, invoices
 from podyard.control.billing.invoice_document import canonical, digest, number_of
 from podyard.control.billing.invoice_records import chunks_of
-from podyard.db import invoice_records, ledger, timers, usage_events
-from podyard.db import invoices as invoice_rows
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoice_records, usage_events
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store import ledger, timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.invoice import Invoice, IssuedInvoice
 from podyard.domain.principal import Principal
@@ -41,7 +42,7 @@ HELD_NAMED_MAX = 5  # in an error that says what has no price
 
 
 class Outdated(PodyardError):
-    """What a bill was computed from has changed since: it has to be computed again."""
+    """The error for a bill whose inputs have changed since: it has to be computed again."""
 
     def __init__(self, project: str, month: str) -> None:
         super().__init__(
@@ -99,8 +100,8 @@ def prepare(
 
 
 def prepare_due(uow: UnitOfWork, project: str, known_seq: int) -> Prepared | None:
-    """What the loop's timer is to close, in a read at the moment at which it is due; None: the
-    month is not over."""
+    """Return what the loop's timer is to close, in a read at the moment at which it is due; None:
+    the month is not over."""
     account = accounts.of(uow, project)
     return _prepare(uow, default_rate_card(), account, known_seq) if _is_due(uow, account) else None
 
@@ -156,8 +157,8 @@ def _locked_account(uow: UnitOfWork, project: str) -> Account:
 
 
 def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
-    """Whether nothing has changed that the bill follows from. Events of a later time than it is for
-    change nothing."""
+    """Return whether nothing has changed that the bill follows from. Events of a later time than it
+    is for change nothing."""
     if dataclasses.replace(account, held_because="") != dataclasses.replace(
         found.account, held_because=""
     ):

@@ -16,10 +16,11 @@ from podyard.base.errors import Code, PodyardError, invalid, invalid_field
 from podyard.base.ids import row_id
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount
 from podyard.control.billing import accounts
-from podyard.db import accounts as account_rows
-from podyard.db import budgets, ledger
-from podyard.db import commitments as commitment_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import budgets
+from podyard.db.billing import commitments as commitment_rows
+from podyard.db.store import ledger
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, Credit, Purchase
 from podyard.domain.ledger import LedgerEntry
@@ -36,8 +37,8 @@ REASON_LENGTH_MAX = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommitmentRequest:
-    """What is to be bought: `quantity` nodes of a type in a zone, or units of a SKU. One of the two
-    is named."""
+    """The commitment to buy: `quantity` nodes of a type in a zone, or units of a SKU. One of the
+    two is named."""
 
     quantity: int
     years: int
@@ -94,7 +95,7 @@ def to_billed(purchase: Purchase) -> Commitment:
 def purchase(
     uow: UnitOfWork, card: RateCard, project: str, request: CommitmentRequest, commitment_id: str
 ) -> Purchase:
-    """What is bought by a request now; raises as `buy`."""
+    """Return what is bought by a request now; raises as `buy`."""
     if request.years not in COMMITMENT_YEARS:
         terms = " or ".join(map(str, COMMITMENT_YEARS))
         raise invalid(f"years is {request.years}: use {terms}", "years")

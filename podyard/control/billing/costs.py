@@ -1,5 +1,5 @@
-"""What work has cost: jobs with all of their attempts, idle nodes, savings of spot, and what-if on
-real usage.
+"""Costs of work: jobs with all of their attempts, idle nodes, savings of spot, and what-if on real
+usage.
 
 A node's second belongs to the attempt that touched it first, else it is idle (R12). So the jobs and
 the idle time of a node sum to what the node cost, exactly. All amounts come from `bills.compute`,
@@ -16,23 +16,23 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.control.billing import accounts, bills, commitments
+from podyard.control.billing import accounts, bills
 from podyard.control.billing.job_progress import machine_costs
-from podyard.db import attempts, cost_dimensions, job_history, usage_events
-from podyard.db import jobs as job_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import cost_dimensions, usage_events
+from podyard.db.jobs import attempts
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.attempt import Attempt
-from podyard.domain.invoice import Commitment, JobSpan
+from podyard.domain.invoice import JobSpan
 from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
 from podyard.domain.usage import BilledKind, BilledResource, UsageRecord, parts_within
-from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
@@ -73,9 +73,9 @@ class AttemptCost:
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobCost:
     """A job with all of its attempts. `examples_per_epoch` None: the job's data decides.
-    `estimate`: what its steps should have cost by the timing model at the node's price; None before
-    the first step, or without a price. `machine`: what it has taken of one's own machines; None
-    without a card for it."""
+    `estimate`: what the steps that are done should have cost by the timing model at the node's
+    price; None before the first step, or without a price. `machine`: what it has taken of one's own
+    machines; None without a card for it."""
 
     name: str
     node: str
@@ -108,13 +108,13 @@ class JobCost:
 
     @property
     def lost_cost(self) -> Fraction:
-        """What steps have cost that were done again, in US dollars."""
+        """Return what steps have cost that were done again, in US dollars."""
         return sum((a.share.amount.fraction() * a.lost_share for a in self.attempts), Fraction(0))
 
     @property
     def saving(self) -> Fraction | None:
-        """What the seconds that were not lost would have cost on demand, less what all seconds
-        cost, in US dollars."""
+        """Return what the seconds that were not lost would have cost on demand, less what all
+        seconds cost, in US dollars."""
         if not self.attempts or any(attempt.on_demand is None for attempt in self.attempts):
             return None
         useful = (
@@ -140,7 +140,7 @@ class NodeCost:
 
     @property
     def idle_saved(self) -> Fraction:
-        """What the seconds without a job would have cost more on demand, in US dollars."""
+        """Return what the seconds without a job would have cost more on demand, in US dollars."""
         if self.idle_on_demand is None:
             return Fraction(0)
         return self.idle_on_demand.fraction() - self.idle.amount.fraction()
@@ -176,30 +176,6 @@ class Needed(enum.Enum):
     SPOT = enum.auto()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TermsChange:
-    """What else might have been: another type, region or usage class for all nodes, and a
-    commitment to `quantity` of them for the whole time. What is None stays."""
-
-    accelerator_type: str | None = None
-    region: str | None = None
-    usage_class: UsageClass | None = None
-    commitment_years: int | None = None
-    commitment_quantity: int = 1
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WhatIf:
-    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would
-    have no price; `not_sold`: why a commitment is missing where some nodes are."""
-
-    month: str
-    actual: Amount
-    changed: Amount
-    held: Sequence[tuple[str, str]]
-    not_sold: Sequence[str] = ()
-
-
 def costs(
     uow: UnitOfWork,
     card: RateCard,
@@ -212,7 +188,7 @@ def costs(
     needed."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
-    window = _window(account, month, uow.now)
+    window = window_of(account, month, uow.now)
     terms = bills.project_terms(uow, account)
     spans = cost_dimensions.job_spans(uow, project, by_attempt=True)
     keys = None
@@ -222,10 +198,10 @@ def costs(
     resources = resources_of(card, facts)
     dearer, is_part = _on_demand(card, facts, resources), keys is not None
     if terms.commitments:  # they are of on-demand SKUs, and would cover these too
-        charges = _charges(uow, project, resources, terms, window)
-        charges += _charges(uow, project, dearer, Terms(), window)
+        charges = charges_of(uow, project, resources, terms, window)
+        charges += charges_of(uow, project, dearer, Terms(), window)
     else:
-        charges = _charges(uow, project, {**resources, **dearer}, terms, window, few=is_part)
+        charges = charges_of(uow, project, {**resources, **dearer}, terms, window, few=is_part)
     instead = [charge for charge in charges if charge.resource_id in dearer]
     charges = [charge for charge in charges if charge.resource_id not in dearer]
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
@@ -254,50 +230,12 @@ def costs(
     )
 
 
-def what_if(
-    uow: UnitOfWork,
-    card: RateCard,
-    principal: Principal,
-    project: str,
-    month: str | None,
-    change: TermsChange,
-) -> WhatIf:
-    """The bill of a month (None: the present one) if its nodes had been others. The seconds are
-    those that were used:
-    a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and
-    commitments."""
-    accounts.require_to_view(uow, principal, project, "costs")
-    account = accounts.of(uow, project)
-    month = account.month_of(uow.now) if month is None else month
-    if change.accelerator_type is not None:
-        parse(change.accelerator_type)  # it raises for an unknown type
-    window = _window(account, month, uow.now)
-    facts = bills.billed_resources(uow, card, [project])
-    terms = bills.project_terms(uow, account)
-    actual = _charges(uow, project, resources_of(card, facts), terms, window)
-    others = {key: _apply_change(node, change) for key, node in facts.items()}
-    resources = resources_of(card, others)
-    not_sold: list[str] = []
-    if change.commitment_years is not None:
-        bought, not_sold = _commitments(
-            uow, card, project, others, change, change.commitment_years, window
-        )
-        terms = dataclasses.replace(terms, commitments=[*terms.commitments, *bought])
-    changed = _charges(uow, project, resources, terms, window)
-    held = [
-        (facts[key].name, resource.held_because)
-        for key, resource in resources.items()
-        if resource.sku is None
-    ]
-    return WhatIf(month, total(actual), total(changed), held, not_sold)
-
-
 def _is_storage(facts: Mapping[str, BilledResource], charge: UsageRecord) -> bool:
     found = facts.get(charge.resource_id)
     return found is not None and found.kind.is_storage
 
 
-def _window(account: Account, month: str | None, now: PlatformTime) -> range:
+def window_of(account: Account, month: str | None, now: PlatformTime) -> range:
     """The POSIX seconds whose charges count: none after now."""
     until = -(-now.nanos // NANOS_PER_SECOND)
     if month is None:
@@ -320,7 +258,7 @@ def _keys(
     return sorted(keys)
 
 
-def _charges(
+def charges_of(
     uow: UnitOfWork,
     project: str,
     resources: Mapping[str, Resource],
@@ -466,7 +404,7 @@ def _job(
         examples_per_epoch=None
         if job.spec.run or is_program(recipe)
         else manifest_of(recipe).training_example_count,
-        estimate=_estimate(resource, job.spec.steps, modelled[0], job.created)
+        estimate=_estimate(resource, job.steps_done, modelled[0], job.created)
         if modelled
         else None,
         attempts=costs_of,
@@ -477,57 +415,10 @@ def _job(
 def _estimate(
     resource: Resource, steps: int, step_seconds: float, at: PlatformTime
 ) -> Amount | None:
-    """What the job's steps should take by the timing model, in whole seconds, at the node's price
+    """Return the cost of steps by the timing model, in whole seconds, at the node's price
     at that time."""
     version = None if resource.sku is None else resource.sku.version_at(at)
     if version is None:
         return None
     seconds = math.ceil(Fraction(step_seconds) * steps)
     return Amount.of_hourly(version.nanos, seconds * resource.quantity)
-
-
-def _apply_change(node: BilledResource, change: TermsChange) -> BilledResource:
-    if node.kind.is_storage:
-        return node
-    zone = node.zone if change.region is None else f"{change.region}-a"
-    return dataclasses.replace(
-        node,
-        zone=zone,
-        type=change.accelerator_type or node.type,
-        usage_class=change.usage_class or node.usage_class,
-    )
-
-
-def _commitments(
-    uow: UnitOfWork,
-    card: RateCard,
-    project: str,
-    others: Mapping[str, BilledResource],
-    change: TermsChange,
-    years: int,
-    window: range,
-) -> tuple[list[Commitment], list[str]]:
-    """A commitment to each type in each region that the nodes would have had, which would have
-    stood for the whole month, and why there is none where it is not sold. Raises NOT_FOUND when it
-    is sold nowhere."""
-    nodes = (node for node in others.values() if node.kind is BilledKind.NODE)
-    kinds = sorted({(node.type, node.region) for node in nodes})
-    bought: list[Commitment] = []
-    not_sold: list[str] = []
-    for kind, region in kinds:
-        wanted = commitments.CommitmentRequest(
-            change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a"
-        )
-        try:
-            one = commitments.purchase(
-                uow, card, project, wanted, f"what-if-{len(bought)}"
-            ).commitment
-        except PodyardError as error:
-            if error.code is not Code.NOT_FOUND:
-                raise
-            not_sold.append(error.message)
-            continue
-        bought.append(dataclasses.replace(one, start_second=window.start, end_second=window.stop))
-    if kinds and not bought:
-        raise PodyardError(Code.NOT_FOUND, "; ".join(not_sold))
-    return bought, not_sold

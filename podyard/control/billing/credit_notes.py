@@ -16,11 +16,12 @@ from podyard.base.money import Amount, minor_text, round_half_up
 from podyard.control.billing import accounts, bill_lines, invoices
 from podyard.control.billing.commitments import REASON_LENGTH_MAX
 from podyard.control.billing.invoice_document import from_json, minor_of
-from podyard.db import accounts as account_rows
-from podyard.db import budgets, ledger
-from podyard.db import commitments as commitment_rows
-from podyard.db import credit_notes as rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import budgets
+from podyard.db.billing import commitments as commitment_rows
+from podyard.db.billing import credit_notes as rows
+from podyard.db.store import ledger
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
 from podyard.domain.credit_note import CreditNote, NoteSubject
 from podyard.domain.invoice import Purchase

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
@@ -18,8 +19,9 @@ from podyard.base.money import Amount
 from podyard.control.billing import explorer, spending
 from podyard.control.billing.snapshots import Snapshot, rates
 from podyard.control.billing.spending import BudgetState
-from podyard.db import budgets, cost_dimensions, state_changes, usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import budgets, cost_dimensions, usage_events
+from podyard.db.platform import state_changes
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.usage import BilledResource, UsageRecord, node_key_of
@@ -37,8 +39,8 @@ FORECAST_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeMonth:
-    """What one node has cost in the month, before commitments and credits; `rate`: what it costs
-    now, in parts per second."""
+    """The cost of one node in the month, before commitments and credits; `rate`: what it costs now,
+    in parts per second."""
 
     key: str
     facts: BilledResource
@@ -104,7 +106,7 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
 
 
 def _sums(found: Snapshot, spans: Sequence[int]) -> list[int]:
-    """What the project pays in each span."""
+    """Return what the project pays in each span."""
     key = ("sums", tuple(spans))
     if not found.plain:
         return found.keep((*key, *found.moment), lambda: _sums_of(found.charges, spans))
@@ -144,6 +146,20 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
     return list(
         heapq.merge(in_order(now), found.keep(("nodes", tuple(spans)), make_closed), key=_by_cost)
     )
+
+
+def node_costs(found: Snapshot) -> Mapping[str, int]:
+    """Return the cost so far of each node at its prices, by its key, in parts of a nano."""
+    costs = Counter(found.keep("node costs", lambda: _cost_by_node(found.closed)))
+    costs.update(_cost_by_node(found.open))
+    return costs
+
+
+def _cost_by_node(records: Iterable[UsageRecord]) -> Counter[str]:
+    costs: Counter[str] = Counter()
+    for record in records:
+        costs[node_key_of(record.resource_id)] += parts_per_second(record) * record.seconds
+    return costs
 
 
 def _by_cost(row: NodeMonth) -> tuple[int, int, str]:

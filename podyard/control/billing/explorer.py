@@ -11,13 +11,13 @@ from fractions import Fraction
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.control.billing.snapshots import Snapshot
-from podyard.db import cost_dimensions
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import cost_dimensions
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import BilledKind, BilledResource, UsageRecord, by_labels
-from podyard.hardware.accelerator_types import parse
+from podyard.hardware.machine_types import billed_kind
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.bill import extend_to_hosts
 from podyard.pricing.explore import Cells, CostBucket, Row
@@ -37,7 +37,7 @@ BY_USE, BY_INVOICE = "use", "invoice"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`:
+    """A question to the explorer: these local days of the account, grouped by a dimension; `where`:
     of these values of dimensions only. A label is `label:KEY`. By invoice it is all of the days'
     months."""
 
@@ -66,9 +66,9 @@ class Explored:
 def to_question(
     account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]
 ) -> Question:
-    """What texts ask: `from`, `to`, `bucket`, `group` and `by`, where what is left out is the
-    present month by day and type; `where` are filters, `DIMENSION=VALUE`. Raises INVALID_ARGUMENT
-    for a text that says nothing of the kind."""
+    """Return what texts ask: `from`, `to`, `bucket`, `group` and `by`, where what is left out is
+    the present month by day and type; `where` are filters, `DIMENSION=VALUE`. Raises
+    INVALID_ARGUMENT for a text that says nothing of the kind."""
     zone = account.time_zone
     first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
     last = max(first, explore.local(commitments.seconds_until(as_of) - 1, zone).date())
@@ -176,7 +176,7 @@ def paid_shares(found: Snapshot) -> Mapping[str, Fraction]:
 
 
 class Groups:
-    """Which group a charge is in, and whether it is asked for at all."""
+    """The group of a charge, and the filter that lets it in."""
 
     def __init__(self, uow: UnitOfWork, found: Snapshot, asked: Question) -> None:
         self._found = found
@@ -247,7 +247,7 @@ class Groups:
             "zone": facts.zone,
             "generation": facts.kind
             if facts.kind.is_storage
-            else parse(facts.type).generation.name,
+            else billed_kind(facts.type).generation.name,
             "type": facts.type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,

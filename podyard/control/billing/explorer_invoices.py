@@ -18,7 +18,7 @@ from podyard.control.billing import invoice_records, invoices
 from podyard.control.billing.explorer import Groups, Question, check_dimensions
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json, parts_by_line
 from podyard.control.billing.snapshots import Snapshot, snapshot
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal
@@ -52,10 +52,9 @@ def months_asked(asked: Question) -> list[str]:
 def ask_invoiced(
     uow: UnitOfWork, card: RateCard, principal: Principal, found: Snapshot, asked: Question
 ) -> list[Invoiced]:
-    """What the invoices of the months charge, by group: as they were issued, or as they would be
-    now. A month without
-    an invoice has none of it. Raises what `months_asked` does, and FAILED_PRECONDITION without an
-    exchange rate."""
+    """Return what the invoices of the months charge, by group: as they were issued, or as they
+    would be now. A month without an invoice has none of it. Raises what `months_asked` does, and
+    FAILED_PRECONDITION without an exchange rate."""
     account, wanted = found.account, months_asked(asked)
     if not account.pays_itself:
         found = snapshot(uow, card, principal, found.project, of_account=True)
@@ -161,7 +160,7 @@ def _to_invoiced(asked: Question, document: InvoiceDocument, rated: _Month) -> I
 
 
 def _paid_share(document: InvoiceDocument) -> Fraction:
-    """Which share of the charges the account's credits pay."""
+    """Return which share of the charges the account's credits pay."""
     charged = sum(int(line.parts) for line in document.lines)
     credited = sum(int(line.parts) for line in document.credits)
     return Fraction(-credited, charged) if credited else Fraction(0)

@@ -1,4 +1,4 @@
-"""What an export is made of, read from the database: the invoice's document, its bill, and facts of
+"""The source of an export, read from the database: the invoice's document, its bill, and facts of
 nodes."""
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from podyard.control.billing.invoice_document import (
     minor_of,
     parts_by_line,
 )
-from podyard.db import commitments as commitment_rows
-from podyard.db import cost_dimensions
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import commitments as commitment_rows
+from podyard.db.billing import cost_dimensions
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import IssuedInvoice, JobSpan

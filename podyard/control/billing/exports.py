@@ -1,11 +1,11 @@
 """Exports of what was billed: small ones at once, large ones in the background, with progress and a
 file as result.
 
-A worker claims an export (`db/claims.py`), reports every few thousand rows how far it is, and names
-the file in one last unit, unless another worker has claimed the export since. A worker that dies is
-followed by another one, which starts again and writes the same bytes: an open month is exported as
-of the time of the request, unless it has been issued since. Progress never goes back: `rows_done`
-is that of the furthest try.
+A worker claims an export (`db/store/claims.py`), reports every few thousand rows how far it is,
+and names the file in one last unit, unless another worker has claimed the export since. A worker
+that dies is followed by another one, which starts again and writes the same bytes: an open month is
+exported as of the time of the request, unless it has been issued since. Progress never goes back:
+`rows_done` is that of the furthest try.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from podyard.base.errors import (
 )
 from podyard.base.ids import row_id
 from podyard.control.billing import accounts, export_source
-from podyard.db import exports
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import exports
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.export import Export
 from podyard.domain.principal import Principal
@@ -50,7 +50,7 @@ _CLAIMS = exports.claims(TASK, CLAIM_SECONDS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Format:
-    """How an export is written: `encode` makes a file of months."""
+    """The file format of an export: `encode` makes a file of months."""
 
     name: str
     media_type: str
@@ -71,8 +71,8 @@ FORMATS: Mapping[str, Format] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What is wanted: months, both included, in a format, by `day` or `hour`; `by_job`: a row for
-    each job."""
+    """The export that is asked for: months, both included, in a format, by `day` or `hour`;
+    `by_job`: a row for each job."""
 
     format: str
     from_month: str
@@ -245,8 +245,8 @@ def fail(uow: UnitOfWork, claimed: Export, error: PodyardError) -> None:
 
 
 def stale_files(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str]:
-    """Which of these names of files are of exports that have given way, or of tries that died or
-    came too late."""
+    """Return which of these names of files are of exports that have given way, or of tries that
+    died or came too late."""
     there = {one.export_id: one for one in exports.of_project(uow, project)}
     found = []
     for name in names:

@@ -65,8 +65,8 @@ class DocumentCredit(NamedTuple):
 
 
 class DocumentItem(NamedTuple):
-    """What a correction adds to one line of the corrected invoice for one resource, exact and in US
-    dollars."""
+    """The amount that a correction adds to one line of the corrected invoice for one resource,
+    exact and in US dollars."""
 
     resource: str
     name: str
@@ -90,7 +90,7 @@ class DocumentAdjustment(NamedTuple):
 
 
 class HeldUse(NamedTuple):
-    """What has no price: seconds of a resource from `start` on."""
+    """Use without a price: seconds of a resource from `start` on."""
 
     resource: str
     name: str
@@ -237,10 +237,10 @@ def parts_by_line(found: InvoiceDocument) -> dict[str, int]:
 
 
 def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
-    """Whether an issued document says what it would say if it was written now: to the byte, or, for
-    one of an earlier form, in everything that the form has. Where held seconds that touch are cut,
-    it may be either: those of a SKU that had no price yet are cut where the node's last period
-    begins, those without a SKU are not."""
+    """Return whether an issued document says what it would say if it was written now: to the byte,
+    or, for one of an earlier form, in everything that the form has. Where held seconds that touch
+    are cut, it may be either: those of a SKU that had no price yet are cut where the node's last
+    period begins, those without a SKU are not."""
     if canonical(computed) == issued:
         return True
     try:

@@ -14,9 +14,9 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, listings
 from podyard.control.billing.invoice_document import EXACT_DECIMALS, from_json, parts_by_line
-from podyard.db import invoice_records
-from podyard.db import invoices as invoice_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoice_records
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice
 from podyard.domain.usage import BilledResource, UsageRecord, parts_within
@@ -42,7 +42,8 @@ def of_charges(
 
 
 def of_issued(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
-    """What an issued invoice is made of. Raises DATA_LOSS where that does not sum to its lines."""
+    """Return what an issued invoice is made of. Raises DATA_LOSS where that does not sum to its
+    lines."""
     chunks = invoice_records.chunks_of(uow, issued.project, issued.month)
     try:
         found = issued_records.decode(chunks) if chunks else _compute(uow, card, issued)
@@ -55,7 +56,7 @@ def of_issued(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedR
 
 
 def chunks_of(found: IssuedRecords) -> tuple[bytes, ...]:
-    """What is kept of them."""
+    """Return what is kept of them."""
     return tuple(issued_records.encode(found))
 
 

@@ -21,9 +21,9 @@ from podyard.control.billing.invoice_document import (
     from_json,
     same_facts,
 )
-from podyard.db import invoices as invoice_rows
-from podyard.db import ledger
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store import ledger
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
@@ -54,7 +54,7 @@ class Computed:
 def preview(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None
 ) -> Computed:
-    """What the invoice of an open month (None: the one that platform time is in) is so far.
+    """Return what the invoice of an open month (None: the one that platform time is in) is so far.
 
     Raises FAILED_PRECONDITION for a month that is closed, or has no exchange rate.
     """
@@ -67,8 +67,8 @@ def preview(
 
 
 def is_reproduced(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bool:
-    """Whether the document and the records of an issued invoice are computed again, from the events
-    that it knew of and the prices of then. Raises DATA_LOSS for records that are damaged."""
+    """Return whether the document and the records of an issued invoice are computed again, from the
+    events that it knew of and the prices of then. Raises DATA_LOSS for records that are damaged."""
     account = accounts.of(uow, issued.project)
     then = bills.card_of_then(uow, card, issued.issued_at)
     found = compute(
@@ -123,7 +123,7 @@ def charges_in(account: Account, found: Computed) -> list[UsageRecord]:
 
 
 def records_of(uow: UnitOfWork, card: RateCard, account: Account, found: Computed) -> IssuedRecords:
-    """What the invoice is made of."""
+    """Return what the invoice is made of."""
     adjustments = () if found.invoice is None else found.invoice.adjustments
     corrected = {item.resource_id for one in adjustments for item in one.items}
     charges = charges_in(account, found)

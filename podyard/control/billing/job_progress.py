@@ -1,4 +1,4 @@
-"""What a job's run comes to so far: time, speed, what is left, and cost."""
+"""The costs of a job's run so far: time, speed, what is left, and cost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from fractions import Fraction
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.money import Amount
 from podyard.control.billing import usages
-from podyard.db import attempts, cost_dimensions, job_history, replicas
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.platform import modelled_steps
+from podyard.db.billing import cost_dimensions
+from podyard.db.jobs import attempts, replicas
+from podyard.db.jobs import history as job_history
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
 from podyard.domain.ran_module import ProgramRun
@@ -29,10 +32,10 @@ SPEED_STEPS_MAX = 100
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobProgress:
     """`wall_seconds`: real seconds of all attempts, up to now. `steps_per_second` and
-    `seconds_left` (real seconds):
-    of a job that runs and has done a step. `cost`: US dollars of the job's seconds on its node at
-    their prices, before commitments and credits; None for callers who may not see the bill.
-    `is_estimated`: the cost still grows.
+    `seconds_left` (real seconds, of a simulated job platform seconds): of a job that runs and has
+    done a step. `steps_done`: of a simulated job also those since it was last looked at.
+    `cost`: US dollars of the job's seconds on its node at their prices, before commitments and
+    credits; None for callers who may not see the bill. `is_estimated`: the cost still grows.
 
     `machine`: what all attempts have taken of one's own machines; None without a card for it, and
     for these callers. `run`: what a user's program has run, where one job is asked for.
@@ -43,6 +46,7 @@ class JobProgress:
     seconds_left: float | None
     cost: Amount | None
     is_estimated: bool
+    steps_done: int
     machine: MachineCost | None = None
     run: ProgramRun | None = None
 
@@ -75,8 +79,8 @@ def of_all(
 def machine_costs(
     uow: UnitOfWork, jobs: Sequence[Job], window: range | None = None
 ) -> dict[str, MachineCost]:
-    """What jobs have taken of one's own machines, by their keys, in attempts that started in these
-    POSIX seconds (None: in all); nothing without a card."""
+    """Return what jobs have taken of one's own machines, by their keys, in attempts that started in
+    these POSIX seconds (None: in all); nothing without a card."""
     card = machine_card()
     if card is None:
         return {}
@@ -94,9 +98,14 @@ def _progress(
     attempt = None if JOB.is_final(job.state) else attempts.find_open(uow, job.job_key)
     if attempt is not None:
         wall += max(0.0, uow.real_now.seconds_since(attempt.started_real))
-    speed = _steps_per_second(uow, job) if job.state == "RUNNING" else None
-    left = None if speed is None else max(0, job.spec.steps - job.steps_done) / speed
-    return JobProgress(wall, speed, left, cost, attempt is not None, machine)
+    speed, done = None, job.steps_done
+    if job.state == "RUNNING" and attempt is not None and job.spec.step_seconds is not None:
+        speed = 1 / modelled_steps.step_seconds(uow, job)
+        done = max(done, modelled_steps.steps_now(uow, job, attempt))
+    elif job.state == "RUNNING":
+        speed = _steps_per_second(uow, job)
+    left = None if speed is None else max(0, job.spec.steps - done) / speed
+    return JobProgress(wall, speed, left, cost, attempt is not None, done, machine)
 
 
 def _run_of(uow: UnitOfWork, job: Job) -> ProgramRun | None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.db import usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import usage_events
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import Account, PaidProject
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import (
@@ -79,7 +79,7 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JoinedBill:
-    """What an account over several projects pays for of their bills: the records of what is not in
+    """The part of several projects' bills that one account pays for: the records of what is not in
     use."""
 
     projects: tuple[PaidProject, ...]
@@ -120,7 +120,7 @@ def still_made() -> PodyardError:
 
 
 class _Turn:
-    """Who makes a project's bill: one at a time."""
+    """The turn of a process to make a project's bill: one at a time."""
 
     def __init__(self) -> None:
         self._free = threading.Lock()
@@ -176,7 +176,8 @@ class Shelf:
             self._forget_joined(project)
 
     def join(self, account: Account, bills: Sequence[Kept]) -> JoinedBill:
-        """What the account pays for of the bills of its projects, which are in their order."""
+        """Return what the account pays for of the bills of its projects, which are in their
+        order."""
         with lock:
             found = self._joined.get(account.project)
         if (
@@ -205,7 +206,7 @@ _shelves: weakref.WeakKeyDictionary[object, Shelf] = weakref.WeakKeyDictionary()
 
 
 def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = None) -> Kept:
-    """What is kept, with the resources metered again that have new events.
+    """Return what is kept, with the resources metered again that have new events.
 
     `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`,
     and UNAVAILABLE when another thread has been making it for too long.
@@ -233,7 +234,8 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
 
 
 def is_first_made(uow: UnitOfWork, project: str) -> bool:
-    """Whether another thread makes the bill and none is kept from before: who reads it waits."""
+    """Return whether another thread makes the bill and none is kept from before: who reads it
+    waits."""
     with lock:
         shelf = _shelves.get(uow.connection.engine)
     return shelf is not None and shelf.get(project) is None and shelf.turn(project).is_taken
@@ -247,7 +249,7 @@ def join_bills(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> Join
 
 
 def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:
-    """Whether nothing has happened since."""
+    """Return whether nothing has happened since."""
     same = (
         kept.card is card
         and kept.last_seq == last_seq
@@ -258,7 +260,7 @@ def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:
 
 
 def _recent(uow: UnitOfWork, last_seq: int) -> int:
-    """How many of the last numbers have events: those of units under way come later."""
+    """Return how many of the last numbers have events: those of units under way come later."""
     return usage_events.count(uow, last_seq - LATE_EVENTS_MAX, last_seq)
 
 
@@ -335,7 +337,7 @@ class _Making:
         self._seconds[key], self._waived[key] = metered.seconds, metered.waived_seconds
 
     def _resource(self, node: BilledResource) -> Resource:
-        """What it is sold as: looked up once for all nodes of its kind."""
+        """Return what it is sold as: looked up once for all nodes of its kind."""
         kind = (node.type, node.zone, node.usage_class, node.kind)
         if kind not in self._kinds:
             self._kinds[kind] = resource_of(self._card, node)

@@ -1,5 +1,5 @@
-"""Which billing account pays for a project: its own one, or that of another project, from a second
-on.
+"""The billing account that pays for a project: its own one, or that of another project, from a
+second on.
 
 A link holds from the next whole second on, so nothing that an invoice has charged, or could have,
 moves between accounts. What was used before and becomes known later is still paid for by the
@@ -12,9 +12,9 @@ from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.billing import accounts, spending
-from podyard.db import accounts as account_rows
-from podyard.db import budgets
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.billing import budgets
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.account import BILLING_INFO, BillingLink
 from podyard.domain.principal import Principal
 
@@ -23,13 +23,13 @@ PROJECTS_MAX = 100  # that one account pays for: their bills are computed togeth
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> BillingLink:
-    """Which account pays for the project, and since when (second 0: always)."""
+    """Return which account pays for the project, and since when (second 0: always)."""
     accounts.require_to_view(uow, principal, project, BILLING_INFO)
     return account_rows.last_link(uow, project)
 
 
 def require_to_change(uow: UnitOfWork, principal: Principal, project: str) -> BillingLink:
-    """Who owns the project, or the account that pays for it, may end that. Raises
+    """Return who owns the project, or the account that pays for it, may end that. Raises
     PERMISSION_DENIED, and NOT_FOUND."""
     before = account_rows.last_link(uow, project)
     if not principal.may(EDIT, before.account):

@@ -1,14 +1,14 @@
-"""What exports say of nodes: their facts, and the SKUs of Google's catalogue that sell them."""
+"""Nodes in exports: their facts, and the SKUs of Google's catalogue that sell them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
 from podyard.control.billing import catalogue
-from podyard.db import cost_dimensions
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import cost_dimensions
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.usage import BilledKind, BilledResource, node_key_of
-from podyard.hardware.accelerator_types import parse
+from podyard.hardware.machine_types import billed_kind
 from podyard.pricing.bill import resource_of
 from podyard.pricing.export import Listed, ResourceFacts
 from podyard.pricing.sku import RateCard, row_usage
@@ -47,8 +47,12 @@ def listing_of(card: RateCard, node: BilledResource, sku_id: str) -> Listed:
         service = catalogue.CLOUD_STORAGE if of_bucket else catalogue.COMPUTE_ENGINE
         text = _WORDS[node.kind].format(node.type)
         return Listed(service.service_id, service.display_name, sku_id, text)
-    kind = parse(node.type)
+    kind = billed_kind(node.type)
     generation, chips = kind.generation, kind.chip_count
+    if not chips:
+        service = catalogue.COMPUTE_ENGINE
+        text = f"Instance of {node.type}"
+        return Listed(service.service_id, service.display_name, sku_id, text)
     usage = row_usage(node.usage_class)
     sold = catalogue.tpus_of(card, generation, node.region, usage)
     by_words = {

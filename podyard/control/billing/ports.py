@@ -1,11 +1,12 @@
-"""What the actions of budgets ask of other rooms. `podyard/control/__init__.py` wires it."""
+"""Ports through which the actions of budgets reach other rooms. `podyard/control/__init__.py` wires
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from podyard.base.clock import PlatformTime
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NodeRecord
 

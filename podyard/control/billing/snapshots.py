@@ -1,4 +1,4 @@
-"""What the billing pages read: the project's bill up to now, without metering everything for each
+"""Reads of the billing pages: the project's bill up to now, without metering everything for each
 page.
 
 It is made of what the process keeps (`kept_bills.py`) and of what is in use. It is the same bill,
@@ -18,8 +18,8 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills, kept_bills
 from podyard.control.billing.kept_bills import WAIT_SECONDS_MAX, Kept
-from podyard.db import accounts as account_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import accounts as account_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import ALWAYS, Account, PaidProject
 from podyard.domain.principal import Principal
@@ -67,8 +67,8 @@ class Snapshot:
 
     @property
     def plain(self) -> bool:
-        """Whether there are no commitments: then every charge is a record, and depends on its own
-        resource only."""
+        """Return whether there are no commitments: then every charge is a record, and depends on
+        its own resource only."""
         return not self.terms.commitments
 
     @property
@@ -77,8 +77,8 @@ class Snapshot:
         return self.keep("used", lambda: total(self.closed)) + total(self.open)
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` makes of `closed` and of nothing else, or what it made before. Who asks while
-        it is being made waits for it; UNAVAILABLE when that takes too long."""
+        """Return what `make` makes of `closed` and of nothing else, or what it made before. Who
+        asks while it is being made waits for it; UNAVAILABLE when that takes too long."""
         mine: Future[T] = Future()
         with kept_bills.lock:
             found: Future[T] = self.views.setdefault(key, mine)
@@ -110,9 +110,9 @@ class Snapshot:
 def snapshot(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, *, of_account: bool = False
 ) -> Snapshot:
-    """What the project's account pays for, of all projects that it pays for; the bill of everything
-    that it has used, now. Of a project that another account pays for (unless `of_account`): its own
-    use at list prices. Raises `Behind`: start the read again."""
+    """Return what the project's account pays for, of all projects that it pays for; the bill of
+    everything that it has used, now. Of a project that another account pays for (unless
+    `of_account`): its own use at list prices. Raises `Behind`: start the read again."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     if of_account or account.pays_itself:
@@ -128,8 +128,8 @@ def snapshot(
 
 
 def is_first_made(uow: UnitOfWork, project: str) -> bool:
-    """Whether a bill that `snapshot` needs is being made, and none is kept from before: who asks
-    now waits for it."""
+    """Return whether a bill that `snapshot` needs is being made, and none is kept from before: who
+    asks now waits for it."""
     account = accounts.of(uow, project)
     return any(
         kept_bills.is_first_made(uow, name)
@@ -229,8 +229,9 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:
-    """What each resource that is in use costs now, nodes with their hosts, in parts per second,
-    before commitments; by name, then key. What a day has left over of a bucket is not in it."""
+    """Return what each resource that is in use costs now, nodes with their hosts, in parts per
+    second, before commitments; by name, then key. What a day has left over of a bucket is not in
+    it."""
     second = -(-found.as_of.nanos // NANOS_PER_SECOND)
     now: dict[str, int] = {}
     for record in found.open:

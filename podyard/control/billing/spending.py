@@ -1,4 +1,4 @@
-"""What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
+"""The spending in a budget's scope, and the decision on new nodes. Acting on it: budgets.py.
 
 A budget of the account counts what the account pays: net of what its commitments cover, and with
 their own charges. So does one of a project that has an account for itself. Where an account pays
@@ -18,9 +18,11 @@ from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.base.ids import row_id
 from podyard.base.money import Amount
 from podyard.control.billing import accounts, bills
-from podyard.db import budgets, cost_dimensions, state_changes, timers, usage_events
-from podyard.db import queued_resources as queue_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import budgets, cost_dimensions, usage_events
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.platform import state_changes
+from podyard.db.store import timers
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
@@ -49,7 +51,8 @@ TOTAL_HORIZON_SECONDS = 366 * 86_400
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Period:
-    """What a budget counts: the charges of these POSIX seconds. `name` is the month, or "total"."""
+    """The period that a budget counts: the charges of these POSIX seconds. `name` is the month, or
+    "total"."""
 
     name: str
     seconds: range
@@ -59,7 +62,7 @@ class Period:
         return PlatformTime(self.seconds.stop * NANOS_PER_SECOND)
 
     def has_before(self, moment: PlatformTime) -> bool:
-        """Whether the last whole second before the moment is of the period."""
+        """Return whether the last whole second before the moment is of the period."""
         return moment.nanos // NANOS_PER_SECOND - 1 in self.seconds
 
 
@@ -89,8 +92,8 @@ def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
 def charges(
     uow: UnitOfWork, account: Account, budget: Budget, period: Period, as_of: PlatformTime
 ) -> list[UsageRecord]:
-    """What the scope pays within the period up to `as_of`, if until then everything goes on as it
-    is now."""
+    """Return what the scope pays within the period up to `as_of`, if until then everything goes on
+    as it is now."""
     card = default_rate_card()
     everything = budget.scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
     of_account = everything and (budget.scope is BudgetScope.ACCOUNT or account.is_alone)
@@ -129,7 +132,7 @@ def projects_of(account: Account, budget: Budget) -> list[str]:
 
 
 def state_of(uow: UnitOfWork, account: Account, budget: Budget) -> BudgetState:
-    """What it has spent up to now."""
+    """Return what it has spent up to now."""
     period = period_of(account, budget.period, uow.now)
     return BudgetState(
         budget, period.name, cost_until(charges(uow, account, budget, period, uow.now), uow.now)
@@ -137,7 +140,7 @@ def state_of(uow: UnitOfWork, account: Account, budget: Budget) -> BudgetState:
 
 
 def can_count(budget: Budget, node: BilledResource) -> bool:
-    """Whether the scope has a node at any time. Not of a job's budget."""
+    """Return whether the scope has a node at any time. Not of a job's budget."""
     return any(
         budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels
     )
@@ -212,7 +215,7 @@ class BudgetState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """Which budget does not let nodes of these names in, and what its period had cost by then."""
+    """The budget that refuses nodes of these names, and what its period had cost by then."""
 
     budget: Budget
     period: Period
@@ -279,7 +282,7 @@ def keep_in_log(  # noqa: PLR0913
     cost: Amount,
     text: str,
 ) -> BudgetLogEntry | None:
-    """What a budget has done, once per period: None when it is on record already."""
+    """Return what a budget has done, once per period: None when it is on record already."""
     if budgets.is_logged(uow, budget, period.name, kind, detail):
         return None
     entry = BudgetLogEntry(
@@ -336,7 +339,8 @@ def refusal(
 
 
 def _counts(budget: Budget, node_id: str, creator: str, spec: NodeSpec, *, of_job: bool) -> bool:
-    """Whether a new node would be of the scope. One that is made for a job has the job's id."""
+    """Return whether a new node would be of the scope. One that is made for a job has the job's
+    id."""
     if budget.scope is BudgetScope.JOB:
         return of_job and node_id == budget.scope_value
     return budget.counts(node_id, creator, spec.labels)

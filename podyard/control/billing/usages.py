@@ -1,4 +1,4 @@
-"""What a project has used and what it costs: the events of the database through the pure meter and
+"""The use of a project, and its cost: the events of the database through the pure meter and
 rating."""
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.control.billing import accounts
-from podyard.db import state_changes, usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import usage_events
+from podyard.db.platform import state_changes
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE, SAY_LABELS, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
@@ -24,8 +25,8 @@ EVENTS_PAGE_MAX = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has
-    ended the price in its last second; None where no price covers it: `held_because`.
+    """The use of one node up to `as_of`. `price_nanos_per_hour` is the price now, of a node that
+    has ended the price in its last second; None where no price covers it: `held_because`.
 
     `amount` and `records` are with the node's hosts, where they are charged apart: `has_hosts`. The
     node has one VM for each host; `host_seconds` are those of each of them, the price and the
@@ -60,7 +61,7 @@ class NodeUsage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StorageUsage:
-    """What a disk or bucket used up to `as_of`, or the operations on a bucket; `gib_seconds`,
+    """The use of a disk or bucket up to `as_of`, or the operations on a bucket; `gib_seconds`,
     `operations`: those that are charged or held."""
 
     resource_key: str

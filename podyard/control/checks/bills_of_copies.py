@@ -1,4 +1,4 @@
-"""What a copy of a database must have in common with its source, beyond its rows: the bills."""
+"""Conditions that a copy of a database must share with its source, beyond its rows: the bills."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.control.billing import accounts, invoices
 from podyard.control.billing.invoice_document import canonical
-from podyard.db import invoices as invoice_rows
-from podyard.db import projects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import projects
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.pricing.sku import RateCard
 
 

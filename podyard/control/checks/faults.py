@@ -17,11 +17,12 @@ from podyard.base.ids import row_id
 from podyard.control.compute import nodes, queue_states
 from podyard.control.jobs import preemption, recovery
 from podyard.control.platform.clock import LATEST
-from podyard.db import faults as rows
-from podyard.db import nodes as node_rows
-from podyard.db import platform_clock, state_changes, timers
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.platform import faults as rows
+from podyard.db.platform import state_changes
+from podyard.db.store import platform_clock, timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fault import RULES_MAX, FaultRule, NodeFault, Subject, parse_rule, parse_rules
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import (
@@ -153,7 +154,7 @@ def _state_before(uow: UnitOfWork, rule: FaultRule, key: str, first: str) -> str
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
-    """What a timer of the rules does. One of a rule that was removed meanwhile does nothing."""
+    """Carry out a timer of the rules. One of a rule that was removed meanwhile does nothing."""
     with rows.acting(uow):
         if timer.kind == rows.NODE_TIMER:
             _from_store(uow, rows.take_from_store(uow, timer.resource_key))

@@ -1,4 +1,4 @@
-"""Whether a database keeps the invariants of the platform, and what is wrong where.
+"""Checks that a database keeps the invariants of the platform, and what is wrong where.
 
 The rules look at rows only, and go by the tables of states, the geometry of pods and the rate card,
 never by the code that wrote the rows: what they recompute, they recompute in another way.
@@ -17,8 +17,8 @@ from podyard.control.checks.fsck_history import check_history
 from podyard.control.checks.fsck_jobs import check_jobs
 from podyard.control.checks.fsck_requests import check_requests
 from podyard.control.checks.fsck_violation import Violation
-from podyard.db.fsck import Records, load
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views.fsck import Records, load
 from podyard.domain.fleet import Fleet
 from podyard.pricing.sku import RateCard
 
@@ -34,7 +34,7 @@ _RULES: tuple[Callable[[Records, Fleet], Iterator[Violation]], ...] = (
 
 
 def check(uow: UnitOfWork, fleet: Fleet, card: RateCard, after_seq: int = 0) -> list[Violation]:
-    """What is wrong, by invariant and time; empty when nothing is. Reads only.
+    """Return what is wrong, by invariant and time; empty when nothing is. Reads only.
 
     `after_seq`: of what has a history, looks only at what lives or has changed after this event; 0:
     at everything.

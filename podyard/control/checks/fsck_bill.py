@@ -12,10 +12,11 @@ from podyard.base.money import Amount
 from podyard.control.billing import invoices, usages
 from podyard.control.checks.fsck_storage import check_sizes, check_storage
 from podyard.control.checks.fsck_violation import Violation
-from podyard.db import invoices as invoice_rows
-from podyard.db import ledger, usage_events
-from podyard.db.fsck import Records
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import invoices as invoice_rows
+from podyard.db.billing import usage_events
+from podyard.db.store import ledger
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views.fsck import Records
 from podyard.domain.fleet import region_of
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
@@ -209,8 +210,8 @@ def _runs(history: Sequence[StateChange], now: PlatformTime) -> list[tuple[int, 
 def hosts_amount(
     card: RateCard, sku_id: str, node: NodeRecord, runs: Sequence[tuple[int, int, str]]
 ) -> Amount:
-    """What a VM for each host costs: at least a minute for each run that has ended, second by
-    second of each change of price, and nothing before hosts are charged."""
+    """Return what a VM for each host costs: at least a minute for each run that has ended, second
+    by second of each change of price, and nothing before hosts are charged."""
     versions, hosts = card.skus[sku_id].versions, parse(node.accelerator_type).host_count
     total, known_until = Amount(), 0
     for begin, end, ended_by in runs:

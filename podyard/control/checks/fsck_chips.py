@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from podyard.control.checks.fsck_violation import Violation
-from podyard.db.fsck import Records
+from podyard.db.views.fsck import Records
 from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet, Pod
 from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState
@@ -54,7 +54,7 @@ def check_chips(records: Records, fleet: Fleet) -> Iterator[Violation]:
 
 
 def placement_problem(pod: Pod, kind: AcceleratorType, item: PlacedSlice) -> str:
-    """What is wrong with the place of a slice; nothing when it is legal."""
+    """Return what is wrong with the place of a slice; nothing when it is legal."""
     chips = item.chips
     if chips & ~full_mask(pod.shape):
         return f"chips outside of pod {pod.pod_id}"
@@ -120,7 +120,7 @@ def _nodes(records: Records) -> Iterator[Violation]:
     for key, node in records.nodes.items():
         # its chips broke, and it waits for others
         elsewhere = node.state is NodeState.REPAIRING and node.last_pod
-        if node.state in HOLDING and key not in placed and not elsewhere:
+        if node.state in HOLDING and key not in placed and not elsewhere and node.has_chips:
             yield Violation("I1", records.now, node.name, f"it is {node.state} and has no chips")
         wanted = node.host_count if node.first_address and node.state is not NodeState.GONE else 0
         if hosts.get(key, 0) != wanted:
@@ -143,7 +143,8 @@ def _processes(records: Records) -> Iterator[Violation]:
             text = f"replica {replica.rank} is {replica.state} on chips that were given back"
             yield Violation("I8", records.now, job.name, text)
     for host in records.hosts:
-        if host.is_live and host.node_key not in placed:
+        node = records.nodes.get(host.node_key)
+        if host.is_live and host.node_key not in placed and (node is None or node.has_chips):
             yield Violation(
                 "I8", records.now, host.host_id, f"{host.state} on chips that were given back"
             )

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from podyard.control.checks.fsck_violation import GRACE_SECONDS, Violation
-from podyard.db.fsck import Records
-from podyard.db.timers import Timer
-from podyard.db.transition import (
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import (
     AGENTS,
     ATTEMPTS,
     HOSTS,
@@ -21,6 +20,7 @@ from podyard.db.transition import (
     Recorded,
     Stated,
 )
+from podyard.db.views.fsck import Records
 from podyard.domain.attempt import AttemptState
 from podyard.domain.fleet import Fleet
 from podyard.domain.machine import ResourceKind
@@ -155,7 +155,7 @@ def _timers(records: Records) -> Iterator[Violation]:
     for key, node in records.nodes.items():
         mine = [timer for timer in by_key.get(key, ()) if timer.version in (0, node.version)]
         # Without chips they wait for the loop: two that begin, and one whose chips broke.
-        waits = node.state in NODE_STATES_WAITING_FOR_SLICE and key not in placed
+        waits = node.state in NODE_STATES_WAITING_FOR_SLICE and key not in placed and node.has_chips
         passing = not waits and (
             node.state in _PASSING or node.state in NODE_STATES_WAITING_FOR_SLICE
         )
@@ -189,7 +189,7 @@ def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
     """A timer that is for no row at all."""
     if records.after_seq and timer.due > records.now.plus_seconds(GRACE_SECONDS):
         return  # not all rows are here
-    if timer.owner in ("fault", "chips", "budget", "invoice"):
+    if timer.owner in ("fault", "chips", "budget", "invoice", "group"):
         return  # of rules, budgets and accounts: where one is removed, its timer does nothing
     known: Collection[str] | None = {
         "node": records.nodes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from podyard.control.checks.fsck_violation import GRACE_SECONDS, Violation
-from podyard.db.fsck import Records
+from podyard.db.views.fsck import Records
 from podyard.domain.attempt import Attempt, AttemptState
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes
@@ -46,14 +46,14 @@ def _gangs(
     replicas: dict[str, list[Replica]],
     running_on: dict[str, str],
 ) -> Iterator[str]:
-    kind = job.kind
-    sizes = {size.host_count: size for size in allowed_sizes(job.spec, kind)}
     is_open = [attempt for attempt in attempts if attempt.state is not AttemptState.ENDED]
     if len(is_open) > 1:
         yield f"{len(is_open)} attempts are under way at once"
     for attempt in attempts:
         gang = replicas.get(attempt.attempt_id, [])
         number, states = attempt.attempt, [replica.state for replica in gang]
+        kind = job.kind_at(number)
+        sizes = {size.host_count: size for size in allowed_sizes(job.spec, kind)}
         size = sizes.get(kind.host_count if attempt.host_count is None else attempt.host_count)
         wanted = (
             None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]

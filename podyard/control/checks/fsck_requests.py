@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from podyard.base.clock import PlatformTime
 from podyard.control.checks.fsck_violation import GRACE_SECONDS, Violation
-from podyard.db.fsck import Records
-from podyard.db.quotas import NodeKind
+from podyard.db.compute.quotas import NodeKind
+from podyard.db.views.fsck import Records
 from podyard.domain.fleet import Fleet, quota_kind, quota_units, region_of
 from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState, UsageClass
 from podyard.domain.operation import Operation, OperationState
@@ -83,7 +83,7 @@ def _pending(records: Records) -> Iterator[tuple[str, str]]:
 
 
 def ended_wrongly(operation: Operation) -> str:
-    """What is wrong with how an operation stands; nothing when all is well."""
+    """Return what is wrong with how an operation stands; nothing when all is well."""
     given = {"response": operation.response, "error_code": operation.error_code}
     ends = [what for what, value in given.items() if value is not None]
     if not operation.is_done:
@@ -122,10 +122,10 @@ def _check_quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
             text = f"{records.counts.get(key, 0)} nodes are counted, and {counted.get(key, 0)} live"
             yield Violation("I9", records.now, "/".join(key), text)
     used: dict[tuple[str, str, str, str, str], int] = {}
-    for node in alone:
+    for node in (one for one in alone if one.has_chips):
         _use(used, node.project, node.zone, node.usage_class, node.kind)
     for queue in records.queued.values():
-        if queue.live_name is not None:
+        if queue.live_name is not None and not queue.is_refused:
             for request in queue.spec.nodes:
                 kind = kind_of(request.spec.accelerator_type, request.spec.topology)
                 _use(used, queue.project, queue.zone, queue.usage_class, kind)
@@ -222,7 +222,8 @@ def _check_waiting(records: Records) -> Iterator[Violation]:
         return since.plus_seconds(GRACE_SECONDS) < records.now
 
     for key, node in records.nodes.items():
-        waits = node.state in (NodeState.CREATING, NodeState.STARTING) and key not in placed
+        begins = node.state in (NodeState.CREATING, NodeState.STARTING) and node.has_chips
+        waits = begins and key not in placed
         if waits and not node.wait_reason and is_old(key, node.created):
             yield Violation(
                 "I5", records.now, node.name, f"it is {node.state} and does not say why it waits"

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.control.billing import usages
 from podyard.control.checks.fsck_violation import Violation
-from podyard.db import disks, storage, usage_events
-from podyard.db.fsck import Records
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import usage_events
+from podyard.db.compute import disks
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views.fsck import Records
 from podyard.domain.usage import EXISTS, GIB, BilledKind, UsageEvent
 from podyard.pricing.sku import RateCard
 

@@ -1,4 +1,4 @@
-"""What a broken invariant is reported as."""
+"""The report of a broken invariant."""
 
 from __future__ import annotations
 

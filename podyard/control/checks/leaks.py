@@ -1,5 +1,4 @@
-"""What holds chips or quota and does nothing for it: candidates for deletion, with the reason for
-each."""
+"""Holders of chips or quota that do nothing: candidates for deletion, with the reason for each."""
 
 from __future__ import annotations
 
@@ -8,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from podyard.base.clock import PlatformTime
-from podyard.db import jobs
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.jobs import jobs
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceState
@@ -19,8 +18,8 @@ from podyard.domain.queued_resource import QueuedResourceState
 TTL_LABEL = "ttl"
 _TTL = re.compile(r"(\d{1,6})(s|m|h|d)")  # as labels allow: lower case letters and digits
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-# A queued resource holds quota in each of its states; in these it has, will have, or is losing
-# nodes.
+# A queued resource that was accepted holds quota in each of its states; in these it has, will have,
+# or is losing nodes.
 _AT_WORK = (
     QueuedResourceState.CREATING,
     QueuedResourceState.ACCEPTED,
@@ -56,6 +55,8 @@ def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak
 
 def _of_queued_resources(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
     for queued in queue_rows.not_in(uow, _AT_WORK, project):
+        if queued.is_refused:
+            continue
         yield Leak(
             ResourceKind.QUEUED_RESOURCE,
             queued.name,

@@ -9,10 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from podyard.base.errors import Code, PodyardError
+from podyard.base.clock import PlatformTime
 from podyard.control.access import identity
-from podyard.db import projects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import projects
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.refusal import require_fingerprint
 from podyard.domain.principal import Principal
 
 VIEW = "compute.projects.get"
@@ -22,6 +23,7 @@ SET = "compute.projects.setCommonInstanceMetadata"
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComputeProject:
     number: int
+    created: PlatformTime
     metadata: Mapping[str, str]
 
     @property
@@ -31,13 +33,9 @@ class ComputeProject:
 
     @property
     def fingerprint(self) -> str:
-        """What a change must name that is not to overwrite another one (base64, as Compute
+        """Return what a change must name that is not to overwrite another one (base64, as Compute
         Engine's)."""
         return base64.urlsafe_b64encode(bytes.fromhex(self.digest)).decode()
-
-
-class StaleFingerprint(PodyardError):
-    """The metadata have changed since the caller read them."""
 
 
 def get(uow: UnitOfWork, principal: Principal, project: str) -> ComputeProject:
@@ -52,19 +50,16 @@ def set_metadata(
     metadata: Mapping[str, str],
     fingerprint: str | None,
 ) -> ComputeProject:
-    """Replaces the metadata. Raises ABORTED when `fingerprint` is given and is not that of the
-    metadata now."""
+    """Replaces the metadata. Raises `conditionNotMet` when `fingerprint` is given and
+    is not that of the metadata now."""
     principal.require(SET, project, f"projects/{project}")
     before = _project(uow, project)
-    if fingerprint is not None and fingerprint != before.fingerprint:
-        # Google's text.
-        raise StaleFingerprint(
-            Code.ABORTED, "Supplied fingerprint does not match current metadata fingerprint."
-        )
+    if fingerprint is not None:
+        require_fingerprint("metadata", fingerprint, before.fingerprint)
     projects.set_compute_metadata(uow, project, metadata)
     return _project(uow, project)
 
 
 def _project(uow: UnitOfWork, project: str) -> ComputeProject:
     found = identity.project_row(uow, project)
-    return ComputeProject(found.number, found.compute_metadata)
+    return ComputeProject(found.number, found.created, found.compute_metadata)

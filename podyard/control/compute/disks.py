@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podyard.base.errors import failed_precondition, invalid_field
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.node import NodeSpec
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 

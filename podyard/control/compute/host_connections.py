@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from podyard.base.errors import failed_precondition, invalid, not_found
 from podyard.control.compute import hosts as host_control
 from podyard.control.platform.agents import require_agent
-from podyard.db import hosts, yard
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import hosts
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import yard
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import ADDRESSES, HAS_HOST_ADDRESSES, address_number, external_address
 from podyard.domain.host_record import HostRecord
 from podyard.domain.node import NodeState
@@ -24,7 +25,8 @@ TAKEN_PREFIX = "ssh: "  # of a host's problem, when nobody can connect to it
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeListeners:
-    """Where the hosts of a READY node listen: at the addresses number `first` up to `first + count
+    """The ports and addresses at which the hosts of a READY node listen: at the addresses number
+    `first` up to `first + count
     - 1`."""
 
     node_key: str
@@ -109,6 +111,6 @@ def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) 
 
 
 def note_taken(uow: UnitOfWork, taken: Mapping[str, str]) -> None:
-    """What keeps hosts from being connected to, by host; hosts that are not named have no such
-    problem any more."""
+    """Note by host why it cannot be connected to; hosts that are not named have no such problem any
+    more."""
     hosts.set_taken(uow, TAKEN_PREFIX, taken)

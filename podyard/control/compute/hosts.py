@@ -2,8 +2,7 @@
 
 What has to run follows from the rows alone, so that lost messages do no harm: a host runs while its
 node is READY and it was requested, or the node has a start-up or shutdown script. `generation`
-counts how often a host was
-materialised and is the fence of every report: a word about an earlier life is not taken.
+counts how often a host was materialised, and fences every report of an earlier life.
 """
 
 from __future__ import annotations
@@ -22,13 +21,16 @@ from podyard.base.errors import (
     not_found,
 )
 from podyard.control.access import identity
-from podyard.control.compute import lookup
+from podyard.control.compute import host_disks, lookup
 from podyard.control.platform.agents import poke, require_agent
-from podyard.db import agents, faults, hosts, projects, yard
-from podyard.db import nodes as node_rows
-from podyard.db.hosts import NodeModule
-from podyard.db.transition import move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import projects
+from podyard.db.compute import hosts, instances
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute.hosts import NodeModule
+from podyard.db.platform import agents, faults
+from podyard.db.store import yard
+from podyard.db.store.transition import move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
     HOST_KEYS_NAMESPACE,
@@ -54,8 +56,7 @@ TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostWanted:
-    """One host that has a life on an agent; `run` False: it is to stop. `key_seed`: its private ssh
-    key."""
+    """One host on an agent; `run` False: it is to stop. `key_seed`: its private ssh key."""
 
     host_id: str
     generation: int
@@ -67,8 +68,8 @@ class HostWanted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostReport:
-    """What the host server says of one host. `state`: STARTING, RUNNING or EXITED. `address` is
-    that of its ssh server; `metadata_address` has a port. `guest_attributes` None: as they were."""
+    """The host server's report on one host. `state`: STARTING, RUNNING or EXITED. `address` is that
+    of its ssh server; `metadata_address` has a port. `guest_attributes` None: as they were."""
 
     host_id: str
     generation: int
@@ -120,8 +121,7 @@ def ask(
 def materialise(
     uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
 ) -> list[HostRecord]:
-    """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is
-    no room."""
+    """Start hosts of a READY node, and return them. Raises RESOURCE_EXHAUSTED without room."""
     _materialise(uow, [(node, host) for host in chosen if host.state is HostState.VIRTUAL])
     ids = [host.host_id for host in chosen]
     hosts.set_asked(uow, ids)
@@ -143,7 +143,7 @@ def materialise_all(uow: UnitOfWork, slices: Sequence[NodeRecord]) -> list[HostR
 def list_hosts(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
 ) -> tuple[NodeFacts, list[HostRecord]]:
-    """What the node's hosts know, and the hosts in order."""
+    """Return what the node's hosts know, and the hosts in order."""
     node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     return facts(uow, node), hosts.of_node(uow, node.node_key)
 
@@ -201,7 +201,7 @@ def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:
 
 
 def list_removed(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
-    """Which of the hosts are no more: their folders may go."""
+    """Return which of the hosts are no more: their folders may go."""
     return sorted(set(host_ids) - hosts.present(uow, host_ids))
 
 
@@ -246,8 +246,8 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
 
 
 def programs_principal(uow: UnitOfWork, record: NodeRecord) -> Principal:
-    """Who programs on the hosts of a node are, whether it lives or is gone: its service account, in
-    its project.
+    """Return who programs on the hosts of a node are, whether it lives or is gone: its service
+    account, in its project.
 
     Raises PERMISSION_DENIED for an account of another project: who may create a node must not act
     as that.
@@ -295,13 +295,13 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
 
 
 def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
-    """What the hosts of a node know of it."""
+    """Return what the hosts of a node know of it."""
     node = node_rows.to_node(uow, record)
     project = projects.read(uow, node.project)
     number = 0 if project is None else project.number
     account, upcoming = node.spec.service_account, node.upcoming_maintenance
-    # the first of several interfaces is the one that a host is reached by
-    network = node.spec.networks[0]
+    network = node.spec.networks[0]  # a host is reached by the first of several
+    names, numbers = instances.names_of_node(uow, record)
     external = tuple(host.external_ip for host in node.hosts) if network.has_external_ips else ()
     return NodeFacts(
         node_key=node.node_key,
@@ -327,9 +327,13 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         upcoming_maintenance=None if upcoming is None else dataclasses.asdict(upcoming),
         multislice=_multislice(uow, record),
         metadata_down=faults.without_metadata(uow, record),
-        reclaimed=node.state is NodeState.PREEMPTED or record.reclaim_at is not None,
+        reclaimed=record.is_reclaimed,
         host_addresses=_addresses(uow, record),
         project_metadata={} if project is None else dict(project.compute_metadata),
+        disks=host_disks.of_node(uow, record),
+        instance_names=names,
+        instance_numbers=numbers,
+        machine_type=record.machine_type,
     )
 
 
@@ -341,15 +345,14 @@ def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
 
 
 def programs(uow: UnitOfWork, node_key: str) -> tuple[RanModule, ...]:
-    """What users' programs ran on the node: on the first host that ran any, since those of a slice
-    run the same."""
+    """The programs that ran on the first host that ran any: all hosts of a slice run the same."""
     return next((host.programs for host in hosts.of_node(uow, node_key) if host.programs), ())
 
 
 def modules_that_do_not_fit(
     uow: UnitOfWork, principal: Principal, project: str
 ) -> list[NodeModule]:
-    """What ran on hosts of the project's nodes and needs more memory than their slices have."""
+    """Return what ran on hosts of the project's nodes and needs more memory than they have."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-")
     return hosts.modules_that_do_not_fit(uow, project)
 
@@ -409,8 +412,7 @@ def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> N
 
 
 def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
-    """Hosts of a node that has left READY, or has left it and come back since (a reboot), have to
-    stop."""
+    """Stop hosts of a node that has left READY, or has come back since (a reboot)."""
     for found in hosts.to_stop(uow, agent_id):
         move(uow, found.host, "stop", reason=f"node {found.node_id} is {found.node_state}")
         _poke(uow, found.host.agent_id)
@@ -432,9 +434,7 @@ def _lose_silent(uow: UnitOfWork) -> None:
 
 
 def _materialise(uow: UnitOfWork, chosen: Sequence[tuple[NodeRecord, HostRecord]]) -> None:
-    """Gives each host a life on the agent with the most room, all or none. They are of one slice,
-    or of one
-    multislice."""
+    """Gives each host, of one (multi)slice, a life on the agent with the most room: all or none."""
     if not chosen:
         return
     living = agents.list_living(uow)
@@ -458,14 +458,13 @@ def _materialise(uow: UnitOfWork, chosen: Sequence[tuple[NodeRecord, HostRecord]
         free = {
             agent_id: count for agent_id, count in free.items() if companies[agent_id] == company
         }
-    room = room_of(free, companies)
+    room = room_of(free := host_disks.narrow(uow, [node for node, _ in chosen], free), companies)
     if room < len(chosen):
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
-            f"{len(chosen)} hosts of node{'s' * (len(nodes) > 1)} {', '.join(nodes.values())} "
-            "must run at once and the "
-            f"{len(living)} live agents have room for {room} more of {most}",
+            f"{len(chosen)} hosts of node{'s' * (len(nodes) > 1)} {', '.join(nodes.values())} must "
+            f"run at once and the {len(living)} live agents have room for {room} more of {most}",
         )
     for (node, host), agent_id in zip(chosen, choose(len(chosen), free, companies), strict=True):
         changed = dataclasses.replace(
@@ -481,6 +480,7 @@ def _materialise(uow: UnitOfWork, chosen: Sequence[tuple[NodeRecord, HostRecord]
             programs=(),
         )
         move(uow, host, "materialise", reason=f"on agent {agent_id}", changed=changed)
+        host_disks.pin(uow, node, agent_id)
         _poke(uow, agent_id)
 
 

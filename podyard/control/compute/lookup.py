@@ -1,4 +1,4 @@
-"""What a caller names: first the permission, then the row, so that who may not look does not learn
+"""Names in requests: first the permission, then the row, so that who may not look does not learn
 what is there."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from podyard.base.errors import failed_precondition, not_found
-from podyard.db import jobs as job_rows
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import Job, job_name
 from podyard.domain.node import NodeRecord, node_name
 from podyard.domain.principal import Principal

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, failed_precondition, invalid, invalid_field
-from podyard.control.compute import lookup, nodes, queue_states
+from podyard.control.compute import lookup, node_checks, nodes, queue_states
 from podyard.control.platform import operations
-from podyard.db import nodes as node_rows
-from podyard.db import operations as operation_rows
-from podyard.db import timers
-from podyard.db.timers import Timer
-from podyard.db.transition import store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import operations as operation_rows
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import (
     HEALTHY,
@@ -58,7 +58,7 @@ def simulate(
     node = lookup.node(uow, principal, "tpu.nodes.simulateMaintenanceEvent", project, zone, node_id)
     workers = _workers(node, worker_ids)
     if node.state is not NodeState.READY:
-        raise nodes.bad_state(OperationVerb.SIMULATE_MAINTENANCE_EVENT, node)
+        raise node_checks.bad_state(OperationVerb.SIMULATE_MAINTENANCE_EVENT, node)
     if node.maintenance_workers:
         raise failed_precondition(f"node {node_id} already has a maintenance event")
     operation_id = operations.begin(
@@ -125,7 +125,7 @@ def schedule(  # noqa: PLR0913
             "the latest start must be within the maintenance window", "latest_window_start_time"
         )
     if node.state is NodeState.DELETING or node.state in NODE_STATES_LOST:
-        raise nodes.bad_state(OperationVerb.SCHEDULE_MAINTENANCE, node)
+        raise node_checks.bad_state(OperationVerb.SCHEDULE_MAINTENANCE, node)
     if (
         node.upcoming_maintenance is not None
         and node.upcoming_maintenance.maintenance_status == ONGOING
@@ -279,7 +279,7 @@ def _check(node: NodeRecord) -> None:
             f"the upcoming maintenance of node {node.node_id} cannot be rescheduled"
         )
     if node.state is not NodeState.READY:
-        raise nodes.bad_state(OperationVerb.PERFORM_MAINTENANCE, node)
+        raise node_checks.bad_state(OperationVerb.PERFORM_MAINTENANCE, node)
 
 
 def _may_be_begun_early(node: NodeRecord) -> bool:

@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.control.access import identity
-from podyard.db import lists
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fleet import region_of
+from podyard.control.compute.node_checks import zone_of
+from podyard.db.compute import nodes as rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import lists
+from podyard.domain.fleet import Fleet, region_of
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
-from podyard.domain.node import NodeRecord
+from podyard.domain.lists.pages import RowQuery
+from podyard.domain.node import Node, NodeRecord
 from podyard.domain.principal import Principal
 from podyard.pricing.current_card import default_rate_card
 
+COST = "cost"  # the order by the cost so far
 PRICE = "price"  # the order by the price per hour of now
 
 
+def api_page(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str | None,
+    query: RowQuery,
+) -> list[Node]:
+    """The live nodes of one zone, or (None: `locations/-`) of all zones, as the TPU API lists
+    them."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{zone or '-'}")
+    if zone is not None:
+        zone_of(fleet, zone)
+    return rows.to_nodes(uow, rows.page(uow, project, zone, query))
+
+
 def list_page(
-    uow: UnitOfWork, principal: Principal, project: str, query: ListQuery
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    query: ListQuery,
+    costs: Mapping[str, int] | None = None,
 ) -> RowPage[NodeRecord]:
-    """The live nodes of one page."""
+    """The live nodes of one page. `costs`: by the keys of nodes, for the order by cost."""
     _check(uow, principal, project)
+    if query.sort == COST:
+        return lists.node_page_by_cost(uow, project, query, costs or {})
     kinds = lists.node_kinds(uow, project) if query.sort == PRICE else []
     prices = {
         kind: nanos for kind in kinds if (nanos := _nanos_per_hour(kind, uow.now)) is not None
@@ -29,7 +57,7 @@ def list_page(
 
 
 def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:
-    """How many live nodes there are of each state, zone and type."""
+    """Return how many live nodes there are of each state, zone and type."""
     _check(uow, principal, project)
     return lists.node_facets(uow, project)
 

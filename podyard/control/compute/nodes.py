@@ -11,30 +11,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from podyard.base import ids
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, ErrorInfo, PodyardError, failed_precondition, invalid_field
+from podyard.base.errors import Code, ErrorInfo, failed_precondition
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
-from podyard.control.compute import disks, lookup, ports, queue_states, quota
+from podyard.control.compute import (
+    admission,
+    disks,
+    lookup,
+    node_checks,
+    ports,
+    queue_states,
+    quota,
+)
 from podyard.control.platform import operations
-from podyard.db import faults as fault_rows
-from podyard.db import hosts, replicas, slices, state_changes, timers
-from podyard.db import nodes as rows
-from podyard.db.timers import Timer
-from podyard.db.transition import create_record, move, store
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fleet import Fleet, Zone
-from podyard.domain.host import default_service_account
+from podyard.db.compute import hosts, slices
+from podyard.db.compute import nodes as rows
+from podyard.db.jobs import replicas
+from podyard.db.platform import faults as fault_rows
+from podyard.db.platform import state_changes
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import create_record, move, store
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.fleet import Fleet
+from podyard.domain.instances import instance
 from podyard.domain.node import (
     HEALTHY,
     INTERRUPTIBLE,
     NODE,
-    TPU_NODE_VERSIONS,
     Node,
     NodeRecord,
     NodeSpec,
     NodeState,
+    Road,
     UsageClass,
     changed_spec,
     node_name,
@@ -42,16 +52,17 @@ from podyard.domain.node import (
 from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
-from podyard.domain.project import Project
 from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
 from podyard.domain.reservation import check_asked
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, PlacedSlice
 from podyard.hardware import runtime_versions
-from podyard.hardware.accelerator_types import AcceleratorType, kind_of
+from podyard.hardware.accelerator_types import kind_of
 
 LABELS_NAMED_MAX = 5  # of those that were changed, in the reason of the event
 # how soon a node looks again whether the last process on its chips is gone
 QUIET_RETRY_SECONDS = 0.25
+NEVER_PLACED = "no chips became free while the request was valid"
+_END_TIMERS = {OperationVerb.STOP: "node.stopped", OperationVerb.DELETE: "node.deleted"}
 _BACK_TO_READY = (
     "node.created",
     "node.started",
@@ -92,12 +103,12 @@ def create_all(  # noqa: PLR0913
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
     for node_id in node_ids:
         check_resource_id(node_id, "node_id")
-    kind = check_spec(uow, fleet, zone, spec)
+    kind = node_checks.check_spec(uow, fleet, zone, spec, of_job=True)
     check_asked(spec.reservation_name, project, zone)
     owner = identity.project_row(uow, project)
-    check_account(uow, principal, owner, spec)
+    admission.check_node(uow, principal, owner, zone, spec)
     for node_id in node_ids:
-        check_free(uow, project, zone, node_id, spec)
+        node_checks.check_free(uow, project, zone, node_id, spec)
     quota.check_all(uow, fleet, owner, zone, [kind] * len(node_ids), spec.usage_class)
     creator = principal.email if created_by is None else created_by
     wanted = [(node_id, spec) for node_id in node_ids]
@@ -105,7 +116,7 @@ def create_all(  # noqa: PLR0913
     detail = ports.spending.price_warning(uow, zone, spec)
     begun = []
     for index, node_id in enumerate(node_ids):
-        node = _new(uow, project, zone, node_id, spec, creator)
+        node = new_record(uow, project, zone, node_id, spec, creator)
         if job_key is not None:
             node = replace(node, job_key=job_key, slice_index=index, slice_count=len(node_ids))
         begun.append(operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail))
@@ -121,7 +132,7 @@ def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) ->
     name is free, and holds the project's row."""
     creator = state_changes.creator(uow, queued.queued_resource_key)
     made = replace(
-        _new(uow, queued.project, queued.zone, request.node_id, request.spec, creator),
+        new_record(uow, queued.project, queued.zone, request.node_id, request.spec, creator),
         queued_resource_key=queued.queued_resource_key,
         queued_resource=queued.name,
         slice_index=request.slice_index,
@@ -131,7 +142,7 @@ def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) ->
     return made
 
 
-def _new(
+def new_record(
     uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec, created_by: str
 ) -> NodeRecord:
     kind = kind_of(spec.accelerator_type, spec.topology)
@@ -166,16 +177,6 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id:
     return rows.to_node(uow, lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id))
 
 
-def list_nodes(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
-) -> list[Node]:
-    """All live nodes of one zone, or (None: `locations/-`) of all zones."""
-    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{zone or '-'}")
-    if zone is not None:
-        zone_of(fleet, zone)
-    return rows.to_nodes(uow, rows.of_project(uow, project, zone))
-
-
 def patch(
     uow: UnitOfWork,
     principal: Principal,
@@ -192,12 +193,9 @@ def patch(
     identity.project_row(uow, project)
     node = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if node.state not in (NodeState.READY, NodeState.STOPPED):
-        raise bad_state(OperationVerb.UPDATE, node)
+        raise node_checks.bad_state(OperationVerb.UPDATE, node)
     spec = changed_spec(node.spec, changes)
-    if spec.has_both_networks:
-        raise invalid_field(
-            f"networkConfig cannot be set: node {node_id} uses networkConfigs", "network_config"
-        )
+    admission.check_moved(uow, node, spec)
     disks.check(uow, project, node.node_key, spec)
     changed = replace(node, spec=spec)
     if spec.labels == node.spec.labels:
@@ -207,7 +205,7 @@ def patch(
             uow,
             node,
             "relabel",
-            reason=_label_changes(node.spec.labels, spec.labels),
+            reason=label_changes(node.spec.labels, spec.labels),
             changed=changed,
         )
         ports.spending.on_relabel(uow, project)
@@ -218,8 +216,8 @@ def patch(
     return operations.get(uow, principal, project, zone, operation_id)
 
 
-def _label_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What has become of the labels, for who reads the node's history."""
+def label_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return what has become of the labels, for who reads the node's history."""
     keys = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
     said = [
         f"{key}={after[key]}" if key in after else f"{key} removed"
@@ -234,22 +232,22 @@ def stop(
 ) -> Operation:
     node = lookup.node(uow, principal, "tpu.nodes.stop", project, zone, node_id)
     if node.host_count > 1:
-        raise bad_request(
+        raise node_checks.bad_request(
             f"stop is only supported for nodes with one host; this one has {node.host_count}", node
         )
     if node.state is not NodeState.READY:
-        raise bad_state(OperationVerb.STOP, node)
-    return _begin(uow, node, OperationVerb.STOP, fleet.timings.stop_seconds)
+        raise node_checks.bad_state(OperationVerb.STOP, node)
+    return begin(uow, node, OperationVerb.STOP, fleet.timings.stop_seconds)
 
 
 def start(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str
 ) -> Operation:
-    zone_of(fleet, zone)
+    node_checks.zone_of(fleet, zone)
     node = lookup.node(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if node.state is not NodeState.STOPPED:
-        raise bad_state(OperationVerb.START, node)
-    return _begin(uow, node, OperationVerb.START, None)
+        raise node_checks.bad_state(OperationVerb.START, node)
+    return begin(uow, node, OperationVerb.START, None)
 
 
 def reimage(
@@ -265,10 +263,11 @@ def reimage(
     Its jobs end."""
     node = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if node.state is not NodeState.READY:
-        raise bad_state(OperationVerb.REIMAGE, node)
+        raise node_checks.bad_state(OperationVerb.REIMAGE, node)
+    chosen, allowed = version or node.runtime_version, fleet.unknown_runtime_versions
     if version:
-        _check_version(fleet, "V1", version, node.kind)
-    chosen = version or node.runtime_version
+        generation = node.kind.generation
+        runtime_versions.check_version(version, generation, True, unknown_allowed=allowed)
     operation = operations.begin(uow, operations.of_node(node), OperationVerb.REIMAGE)
     changed = replace(
         node,
@@ -286,7 +285,7 @@ def delete(
 ) -> Operation:
     node = lookup.node(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if node.state is NodeState.DELETING:
-        raise bad_state(OperationVerb.DELETE, node)
+        raise node_checks.bad_state(OperationVerb.DELETE, node)
     if rule := fault_rows.lost_while_deleted(uow, node):
         operation_id = operations.begin(
             uow, operations.of_node(node), OperationVerb.DELETE
@@ -294,18 +293,17 @@ def delete(
         with fault_rows.acting(uow):
             take_back(uow, replace(node, pending_operation=operation_id), "preempt", rule.reason)
         return operations.find(uow, project, zone, operation_id)
-    return _begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
+    return begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
 
 
 def delete_as_platform(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> None:
     """Deletes a node that the platform made, for a job or a queued resource."""
     if NODE.allows(node.state, "delete"):
-        _begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
+        begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
 
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
-    """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is
-    deleted."""
+    """Take a preemptible or spot node back. It is listed, and holds quota, until it is deleted."""
     node = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
     if node.usage_class not in INTERRUPTIBLE:
         raise failed_precondition(
@@ -338,13 +336,20 @@ def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> Non
         created=uow.now,
     )
     slices.add(uow, made)
+    give_hosts(uow, fleet, node, action.reservation_key)
+
+
+def give_hosts(
+    uow: UnitOfWork, fleet: Fleet, node: NodeRecord, reservation_key: str | None = None
+) -> None:
+    """The rest of `place`: all of it for a machine without chips, which waits for nothing."""
     first_address = node.first_address or rows.next_address(uow)
     if node.first_address == 0:
         rows.add_hosts(uow, node.node_key, first_address, node.host_count)
     placed = replace(
         node,
         wait_reason="",
-        reservation_key=action.reservation_key,
+        reservation_key=reservation_key,
         reclaim_at=None,
         first_address=first_address,
     )
@@ -367,8 +372,7 @@ def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> Non
 
 
 def apply_wait(uow: UnitOfWork, action: Wait) -> None:
-    """A request that the fleet cannot place: with `stockout` its operation fails and the node
-    vanishes."""
+    """Note that the fleet cannot place it: with `stockout` its operation fails, and it vanishes."""
     node = rows.find_as_planned(uow, action.node_key, action.version)
     if node is None or (
         action.stockout and action.fault and not fault_rows.count(uow, action.fault)
@@ -377,17 +381,25 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
     if not action.stockout:
         store(uow, node, replace(node, wait_reason=action.reason))
         return
-    why = ErrorInfo(action.code.name, "podyard", {"why": action.reason})
-    operations.fail(uow, node.pending_operation, action.code, action.message, [why])
+    give_up(uow, node, action.reason, action.code, action.message)
+
+
+def give_up(uow: UnitOfWork, node: NodeRecord, reason: str, code: Code, message: str) -> None:
+    """Ends the creation or the start of a node that gets no chips. On Compute Engine's road the
+    operation says so in that API's words."""
+    words = message, ErrorInfo(code.name, "podyard", {"why": reason})
+    message, why = instance.stockout_words(node, reason) if node.road is Road.COMPUTE else words
+    operations.fail(uow, node.pending_operation, code, message, [why])
     changed = replace(node, pending_operation=None)
     if node.state is NodeState.CREATING:
         changed = replace(changed, live_name=None)
-    move(uow, node, "fail", reason=action.reason, changed=changed)
+    moved = move(uow, node, "fail", reason=reason, changed=changed)
+    ports.follow_node(uow, moved)
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
-    """What a node's timer does. A timer of a node that has moved on since does nothing. Returns
-    whether it was put off because processes are on the chips: they end in real time."""
+    """Return what a node's timer does. A timer of a node that has moved on since does nothing.
+    Returns whether it was put off because processes are on the chips: they end in real time."""
     node = rows.find_by_key(uow, timer.resource_key)
     if node is None or (timer.version != 0 and timer.version != node.version):
         return False
@@ -414,6 +426,10 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
         # v1's delete answers with the node, later versions with nothing.
         operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
         _tell_queue(uow, node)
+        ports.follow_node(uow, moved)
+    elif kind == "node.giveUp":
+        if node.state is NodeState.CREATING and node.first_address == 0:
+            give_up(uow, node, NEVER_PLACED, Code.RESOURCE_EXHAUSTED, NEVER_PLACED)
     elif kind == "node.release":
         slices.release(uow, node.node_key)
         _tell_queue(uow, node)
@@ -428,7 +444,8 @@ def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -
     """`changed`: the node with what else changes."""
     if event == "repaired":
         changed = replace(_healthy(changed), last_pod=None)
-    termination = _end_of_life(uow, node) if event == "created" else node.termination
+    begins = event == "created" or (event == "started" and node.road is Road.COMPUTE)
+    termination = _end_of_life(uow, node) if begins else node.termination
     changed = replace(
         changed,
         ready_since=uow.now,
@@ -438,9 +455,10 @@ def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -
     )
     moved = move(uow, node, event, reason="ready", changed=changed)
     operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
-    if event == "created" and moved.termination is not None:
+    if begins and moved.termination is not None:
         timers.put(uow, "node.expire", node.node_key, 0, max(uow.now, moved.termination))
     _tell_queue(uow, node)
+    ports.follow_node(uow, moved)
 
 
 def _healthy(node: NodeRecord) -> NodeRecord:
@@ -460,7 +478,8 @@ def _end_of_life(uow: UnitOfWork, node: NodeRecord) -> PlatformTime | None:
     spec = node.spec
     ends = []
     if node.usage_class is UsageClass.PREEMPTIBLE:
-        ends.append(node.created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
+        since = uow.now if node.road is Road.COMPUTE else node.created
+        ends.append(since.plus_seconds(PREEMPTIBLE_LIFE_SECONDS))
     if spec.max_run_seconds is not None:
         ends.append(uow.now.plus_seconds(spec.max_run_seconds))
     if spec.termination_time is not None:
@@ -469,6 +488,8 @@ def _end_of_life(uow: UnitOfWork, node: NodeRecord) -> PlatformTime | None:
 
 
 def _expire(uow: UnitOfWork, node: NodeRecord) -> None:
+    if node.road is Road.COMPUTE and (node.termination is None or uow.now < node.termination):
+        return  # it has been stopped, and perhaps started again, since
     if NODE.allows(node.state, "terminate"):
         limited = node.termination == node.created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS)
         preemptible = limited and node.usage_class is UsageClass.PREEMPTIBLE
@@ -501,11 +522,10 @@ def pass_into(
     return moved
 
 
-def _begin(
-    uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: float | None
+def begin(
+    uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: float | None = None
 ) -> Operation:
-    """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is
-    due."""
+    """Move the node into the passing state of `verb`, which ends after `seconds`."""
     if node.pending_operation is not None:
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, node.pending_operation, Code.CANCELLED, text)
@@ -515,13 +535,16 @@ def _begin(
     if verb is not OperationVerb.START:
         ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {verb} requested")
     if seconds is not None:
-        kind = {OperationVerb.STOP: "node.stopped", OperationVerb.DELETE: "node.deleted"}[verb]
-        timers.put(uow, kind, node.node_key, moved.version, uow.now.plus_seconds(seconds))
+        timers.put(
+            uow, _END_TIMERS[verb], node.node_key, moved.version, uow.now.plus_seconds(seconds)
+        )
     _tell_queue(uow, node)
     return operation
 
 
 def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> NodeRecord:
+    if node.road is Road.COMPUTE:
+        return _end_instances(uow, node, event, reason)
     if node.pending_operation is not None:
         operations.fail(
             uow, node.pending_operation, Code.CANCELLED, f"The node was taken back: {reason}"
@@ -534,9 +557,25 @@ def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> Nod
     return moved
 
 
+def _end_instances(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> NodeRecord:
+    """As `take_back`, on Compute Engine's road: instances are stopped or deleted, as they say, and
+    an operation of the platform's tells of it."""
+    cancelled = f"The operation was cancelled: {reason}"
+    operations.fail(uow, node.pending_operation, Code.CANCELLED, cancelled)
+    stops = node.spec.stops_when_taken and NODE.allows(node.state, "stop")
+    verb = OperationVerb.STOP if stops else OperationVerb.DELETE
+    said = OperationVerb.PREEMPT if event == "preempt" else verb
+    operations.complete(uow, operations.of_node(node), said)
+    changed = replace(_healthy(node), pending_operation=None, state_reason=reason, reclaim_at=None)
+    moved = move(uow, node, verb.value, reason=reason, changed=replace(changed, termination=None))
+    ports.end_gangs(uow, node.node_key, f"instance {node.node_id}: {reason}")
+    timers.put(uow, _END_TIMERS[verb], node.node_key, moved.version, uow.now)
+    return moved
+
+
 def _under_notice(uow: UnitOfWork, node: NodeRecord) -> bool:
-    """Whether a node's notice is over and it can be taken back; it may have been stopped, and
-    started on other chips, since it was given."""
+    """Return whether a node's notice is over and it can be taken back; it may have been stopped,
+    and started on other chips, since it was given."""
     return (
         node.reclaim_at is not None
         and node.reclaim_at <= uow.now
@@ -551,68 +590,3 @@ def _tell_queue(uow: UnitOfWork, node: NodeRecord) -> None:
 
 def _busy(uow: UnitOfWork, node_key: str) -> bool:
     return replicas.is_any_on(uow, node_key) or hosts.is_busy(uow, node_key)
-
-
-def check_account(uow: UnitOfWork, principal: Principal, project: Project, spec: NodeSpec) -> None:
-    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the
-    node acts as it."""
-    identity.require_no_more(
-        uow, principal, spec.service_account.email or default_service_account(project.number)
-    )
-
-
-def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
-    """Raises ALREADY_EXISTS when a node has the name, and what `disks.check` raises when its disks
-    are in use."""
-    if rows.find(uow, project, zone, node_id) is not None:
-        raise PodyardError(
-            Code.ALREADY_EXISTS, f"Resource '{node_name(project, zone, node_id)}' already exists"
-        )
-    disks.check(uow, project, None, spec)
-
-
-def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
-    """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node
-    can be."""
-    zone_of(fleet, zone)
-    kind = kind_of(spec.accelerator_type, spec.topology)
-    fleet.check_offered(zone, kind, spec.usage_class)
-    _check_version(fleet, spec.api_version, spec.runtime_version, kind)
-    if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
-        raise invalid_field(
-            "the run duration must be greater than 0 s", "scheduling_config.max_run_duration"
-        )
-    if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
-        raise invalid_field(
-            "the termination time must be in the future", "scheduling_config.termination_timestamp"
-        )
-    disks.check_modes(kind, spec)
-    return kind
-
-
-def _check_version(fleet: Fleet, api_version: str, version: str, kind: AcceleratorType) -> None:
-    """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a
-    runtime version that v1 shows for such a node may be sent back."""
-    allowed = fleet.unknown_runtime_versions
-    if api_version in TPU_NODE_VERSIONS and version not in runtime_versions.RUNTIME_VERSIONS:
-        runtime_versions.check_tensorflow(version, unknown_allowed=allowed)
-    else:
-        runtime_versions.check_serves(version, kind.generation, unknown_allowed=allowed)
-
-
-def bad_state(verb: OperationVerb, node: NodeRecord) -> PodyardError:
-    return bad_request(f"{verb} is not supported while in state {node.state}", node)
-
-
-def bad_request(what: str, node: NodeRecord) -> PodyardError:
-    return ids.bad_request(what, node.node_key, node.version)
-
-
-def zone_of(fleet: Fleet, zone: str) -> Zone:
-    """The zone; a missing one is refused in Google's words, which clients match on."""
-    found = fleet.zones.get(zone)
-    if found is None:
-        raise PodyardError(
-            Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized."
-        )
-    return found

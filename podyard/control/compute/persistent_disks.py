@@ -14,9 +14,16 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
 from podyard.control.compute import ports
 from podyard.control.compute.disks import names_of
-from podyard.db import disks
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import disks
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.refusal import (
+    ComputeRefusal,
+    Reason,
+    already_exists,
+    require_fingerprint,
+    resource_not_found,
+)
 from podyard.domain.disk import (
     DEFAULT_DISK_TYPE,
     DISK_TYPES,
@@ -26,28 +33,29 @@ from podyard.domain.disk import (
     check_size,
 )
 from podyard.domain.fleet import Fleet
+from podyard.domain.lists.pages import RowQuery
 from podyard.domain.principal import Principal
 
 _ID_BITS = 62  # of the number of a disk, as Compute Engine's are
 
 
-class InUse(PodyardError):
-    """A node has the disk."""
-
-
-class StaleLabels(PodyardError):
-    """The labels have changed since the caller read them."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class DiskRequest:
-    """What a new disk is to be. `type` empty and `size_gb` None: as if nobody had said it."""
+    """A new disk. `type` empty and `size_gb` None: as if nobody had said it."""
 
     name: str
     type: str = ""
     size_gb: int | None = None
     description: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.type or DEFAULT_DISK_TYPE
+
+    @property
+    def size(self) -> int:
+        return DISK_TYPES.get(self.kind, 0) if self.size_gb is None else self.size_gb
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,28 +74,47 @@ def create(
     zone: str,
     request: DiskRequest,
 ) -> Disk:
-    """Raises INVALID_ARGUMENT, NOT_FOUND for an unknown zone, ALREADY_EXISTS,
-    RESOURCE_EXHAUSTED."""
-    principal.require("compute.disks.create", project, _path(project, zone, request.name))
-    kind = request.type or DEFAULT_DISK_TYPE
-    check_disk_type(kind)
-    size = DISK_TYPES[kind] if request.size_gb is None else request.size_gb
-    check_size(size)
-    check_resource_id(request.name, "name")
+    """Raises what `check` does."""
+    check(uow, fleet, principal, project, zone, [request])
+    return make(uow, principal, project, zone, request)
+
+
+def check(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    requests: Sequence[DiskRequest],
+) -> None:
+    """Raises what forbids new disks: INVALID_ARGUMENT, NOT_FOUND for an unknown zone,
+    ALREADY_EXISTS, RESOURCE_EXHAUSTED. The caller's unit makes them all."""
+    for request in requests:
+        principal.require("compute.disks.create", project, _path(project, zone, request.name))
+        check_disk_type(request.kind)
+        check_size(request.size)
+        check_resource_id(request.name, "name")
     if zone not in fleet.zones:
-        raise PodyardError(
-            Code.NOT_FOUND, f"The resource 'projects/{project}/zones/{zone}' was not found"
-        )
+        raise resource_not_found(f"projects/{project}/zones/{zone}")
     identity.project_row(uow, project)
     there = disks.of_project(uow, project)
-    if any((disk.zone, disk.name) == (zone, request.name) for disk in there):
-        text = f"The resource '{_path(project, zone, request.name)}' already exists"
-        raise PodyardError(Code.ALREADY_EXISTS, text)
-    if len(there) >= DISKS_PER_PROJECT_MAX:
+    taken = {disk.name for disk in there if disk.zone == zone}
+    for request in requests:
+        if request.name in taken:
+            raise already_exists(_path(project, zone, request.name))
+        taken.add(request.name)
+    if len(there) + len(requests) > DISKS_PER_PROJECT_MAX:
         text = (
-            f"the project has {DISKS_PER_PROJECT_MAX} disks, the most that are allowed: delete one"
+            f"the project has {len(there)} disks, and {DISKS_PER_PROJECT_MAX} are the most that "
+            "are allowed: delete some"
         )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
+
+
+def make(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, request: DiskRequest
+) -> Disk:
+    """A disk that has been checked."""
     ports.open_account(uow, project)
     stream = uow.streams.stream("disks")
     made = Disk(
@@ -96,8 +123,8 @@ def create(
         zone=zone,
         name=request.name,
         number=stream.getrandbits(_ID_BITS) + 1,
-        type=kind,
-        size_gb=size,
+        type=request.kind,
+        size_gb=request.size,
         description=request.description,
         labels=dict(request.labels),
         created=uow.now,
@@ -112,12 +139,14 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, name: st
     return ShownDisk(disk, _users(uow, project).get(disk.path, ()))
 
 
-def list_disks(uow: UnitOfWork, principal: Principal, project: str) -> list[ShownDisk]:
-    """By zone and name."""
+def page(
+    uow: UnitOfWork, query: RowQuery, principal: Principal, project: str, zone: str | None
+) -> list[ShownDisk]:
+    """Those of a zone, or (None) of all."""
     principal.require("compute.disks.list", project, f"projects/{project}")
-    identity.project_row(uow, project)
-    users = _users(uow, project)
-    return [ShownDisk(disk, users.get(disk.path, ())) for disk in disks.of_project(uow, project)]
+    shown = disks.page(uow, project, zone, query)
+    users = _users(uow, project) if shown else {}
+    return [ShownDisk(disk, users.get(disk.path, ())) for disk in shown]
 
 
 def resize(
@@ -144,9 +173,7 @@ def set_labels(
     fingerprint: str,
 ) -> Disk:
     disk = _find(uow, principal, "compute.disks.update", project, zone, name)
-    if fingerprint != disk.label_fingerprint:
-        text = "Labels fingerprint either invalid or resource labels have changed"  # Google's text
-        raise StaleLabels(Code.ABORTED, text)
+    require_fingerprint("labels", fingerprint, disk.label_fingerprint)
     if labels == disk.labels:
         return disk
     ports.spending.on_relabel(uow, project)
@@ -154,7 +181,7 @@ def set_labels(
 
 
 def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str) -> Disk:
-    """Raises `InUse` while a node has it."""
+    """Raises `resourceInUseByAnotherResource` while a node has it."""
     disk = _find(uow, principal, "compute.disks.delete", project, zone, name)
     if users := _users(uow, project).get(disk.path):
         text = (
@@ -162,7 +189,7 @@ def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, name:
             f"'{users[0]}': detach it, "
             "or delete the node"
         )
-        raise InUse(Code.FAILED_PRECONDITION, text)
+        raise ComputeRefusal(Reason.IN_USE, text)
     disks.remove(uow, disk)
     return disk
 
@@ -174,7 +201,7 @@ def _find(
     principal.require(permission, project, path)
     found = disks.find(uow, project, zone, name)
     if found is None:
-        raise PodyardError(Code.NOT_FOUND, f"The resource '{path}' was not found")
+        raise resource_not_found(path)
     return found
 
 

@@ -1,5 +1,5 @@
-"""How full the pods are, whose slices hold them, and what would have to move for a larger one.
-Reads only.
+"""Maps of pods: how full they are, whose slices hold them, and what would have to move for a larger
+one. Reads only.
 
 Other projects share the fleet: of their slices the chips are said, not the names.
 """
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid_field, not_found
 from podyard.control.access import identity
-from podyard.db import faults as fault_rows
-from podyard.db import slices
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import slices
+from podyard.db.platform import faults as fault_rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, Pod
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
@@ -142,9 +142,9 @@ def defragment(
     pod_id: str,
     wanted: AcceleratorType,
 ) -> list[Moving] | None:
-    """What would have to move within the pod, and in which order, so that `wanted` fits: empty when
-    it fits now, None when no way was found. It is advice: nothing that is placed moves by
-    itself."""
+    """Return what would have to move within the pod, and in which order, so that `wanted` fits:
+    empty when it fits now, None when no way was found. It is advice: nothing that is placed moves
+    by itself."""
     view = get(uow, fleet, principal, project, pod_id)
     pod = view.pod
     if wanted.generation != pod.generation:

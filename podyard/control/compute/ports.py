@@ -1,5 +1,5 @@
-"""What compute asks of other rooms without importing them. `podyard/control/__init__.py` wires
-it."""
+"""Ports through which compute asks other rooms, without importing them.
+`podyard/control/__init__.py` wires it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from podyard.base.clock import PlatformTime
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import NodeSpec
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.node import NodeRecord, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
 
 
@@ -42,5 +42,7 @@ class SpendingGuard(Protocol):
 spending: SpendingGuard
 # (project): gives it a billing account, unless it has one.
 open_account: Callable[[UnitOfWork, str], None]
+# (node, as it stands now): does what instances ask for that have become READY, or are gone.
+follow_node: Callable[[UnitOfWork, NodeRecord], None]
 # (node key, reason): ends the gangs that are on a node.
 end_gangs: Callable[[UnitOfWork, str, str], None]

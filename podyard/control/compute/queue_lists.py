@@ -5,19 +5,38 @@ from __future__ import annotations
 
 from podyard.control.access import identity
 from podyard.control.compute import queue_view, reservations
+from podyard.control.compute.node_checks import zone_of
 from podyard.control.compute.queue_view import Waiting
-from podyard.db import lists
-from podyard.db import queued_resources as queued_rows
-from podyard.db import reservations as reservation_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import queued_resources as queued_rows
+from podyard.db.compute import reservations as reservation_rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import lists
 from podyard.domain.fleet import Fleet
 from podyard.domain.listing import Facet, ListedRow, ListQuery, RowPage, page_of
+from podyard.domain.lists.pages import RowQuery
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResource
 from podyard.domain.reservation import ReservationUse
 
 _DIGITS = 12  # numbers as texts of one length, so that texts are in the order of the numbers
 _MIDDLE = 10 ** (_DIGITS - 1)  # added to priorities, which may be negative
+
+
+def api_page(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str | None,
+    query: RowQuery,
+) -> list[QueuedResource]:
+    """Those of one zone, or (None: `locations/-`) of all zones, as the TPU API lists them."""
+    name = f"projects/{project}/locations/{zone or '-'}"
+    principal.require("tpu.queuedresources.list", project, name)
+    if zone is not None:
+        zone_of(fleet, zone)
+    listed = queued_rows.page(uow, project, zone, query)
+    return [queued_rows.to_queued_resource(uow, record) for record in listed]
 
 
 def queued_page(

@@ -1,5 +1,5 @@
-"""What becomes of a queued resource when one of its nodes changes. Called in the unit that changes
-the node.
+"""The state of a queued resource after one of its nodes has changed. Called in the unit that
+changes the node.
 
 It moves the queued resource only. What has to be done to its nodes is left to timers
 (`queuedResource.repair`, `queuedResource.restart`), which are due at once and which
@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from podyard.base.errors import Code
 from podyard.control.platform import operations
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as rows
-from podyard.db import slices, timers
-from podyard.db.transition import move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as rows
+from podyard.db.compute import slices
+from podyard.db.store import timers
+from podyard.db.store.transition import move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceState
 

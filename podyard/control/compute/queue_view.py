@@ -1,4 +1,4 @@
-"""What waits in the queue, where it stands, why, and when it will start. Reads only."""
+"""The queue: what waits, at which place, why, and when it will start. Reads only."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
-from podyard.control.compute import nodes
-from podyard.db import fleet as fleet_rows
-from podyard.db import jobs as job_rows
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.compute import node_checks
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import fleet as fleet_rows
 from podyard.domain.fleet import Fleet, FleetSnapshot
 from podyard.domain.job import Job
 from podyard.domain.machine import ResourceKind
@@ -24,8 +24,8 @@ from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
 
 class Obstacle(StrEnum):
-    """What keeps chips from a request: others have them, or no pod of the zone could ever hold
-    it."""
+    """An obstacle between a request and its chips: others have them, or no pod of the zone could
+    ever hold the request."""
 
     NONE = ""
     NO_ROOM = "no room"
@@ -51,11 +51,11 @@ class Waiting:
 def rows(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None
 ) -> list[Waiting]:
-    """What of the project waits in one zone, or (None: `locations/-`) in all, in the order of the
-    queue; then the jobs that wait for a node that they share, by node."""
+    """Return what of the project waits in one zone, or (None: `locations/-`) in all, in the order
+    of the queue; then the jobs that wait for a node that they share, by node."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{location or '-'}")
     if location is not None:
-        nodes.zone_of(fleet, location)
+        node_checks.zone_of(fleet, location)
     snapshot, now = fleet_rows.load(uow, fleet), uow.now
     shown = _for_chips(uow, snapshot, now, project)
     return [row for zone, row in (*shown, *_for_nodes(uow, project)) if location in (None, zone)]

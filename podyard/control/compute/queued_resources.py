@@ -12,22 +12,25 @@ import dataclasses
 import re
 from typing import TypeVar
 
-from podyard.base import ids
+from podyard.base import error_details, ids
 from podyard.base.clock import PlatformTime, seconds_to_nanos
 from podyard.base.durations import duration_text
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid_field
 from podyard.base.ids import RESOURCE_ID_LENGTH_MAX, check_resource_id, row_id
 from podyard.base.spelling import camel_case
 from podyard.control.access import identity
-from podyard.control.compute import lookup, nodes, ports, quota
+from podyard.control.compute import admission, lookup, node_checks, nodes, ports, quota
 from podyard.control.compute.queue_states import remind, settle
+from podyard.control.compute.quota import QuotaExceeded
 from podyard.control.platform import operations
-from podyard.db import faults, slices, timers
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as rows
-from podyard.db.timers import Timer
-from podyard.db.transition import create_record, move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as rows
+from podyard.db.compute import slices
+from podyard.db.platform import faults
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import create_record, move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE_STATES_LOST, NodeState
 from podyard.domain.operation import Operation, OperationVerb
@@ -48,6 +51,8 @@ from podyard.domain.reservation import check_asked
 from podyard.hardware.accelerator_types import kind_of
 
 T = TypeVar("T")
+# The oldest refusal of a project gives way to a newer one: scripts that try again fill no table.
+REFUSED_KEPT_MAX = 50
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # the API's pattern, wider than that of node ids
 
 
@@ -63,7 +68,7 @@ def create(
     """Accepts a queued resource. Its operation ends with it as it stands in the queue.
 
     Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota
-    counts from here on.
+    counts from here on. One of this id that was refused for quota gives way.
     """
     principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
     if (
@@ -78,31 +83,89 @@ def create(
     for node in resolved.nodes:
         check_asked(node.spec.reservation_name, project, zone)
     owner = identity.project_row(uow, project)
-    for account in {node.spec.service_account: node.spec for node in resolved.nodes}.values():
-        nodes.check_account(uow, principal, owner, account)
-    name = queued_resource_name(project, zone, queued_resource_id)
-    if rows.find(uow, project, zone, queued_resource_id) is not None:
-        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
     for node in resolved.nodes:
-        nodes.check_free(uow, project, zone, node.node_id, node.spec)
+        admission.check_node(uow, principal, owner, zone, node.spec)
+    name = queued_resource_name(project, zone, queued_resource_id)
+    if (earlier := rows.find(uow, project, zone, queued_resource_id)) is not None:
+        if not earlier.is_refused:
+            raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
+        _remove_refused(uow, earlier)
+    for node in resolved.nodes:
+        node_checks.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, owner, zone, kinds, resolved.usage_class)
     ports.spending.admit(
         uow, project, principal.email, [(node.node_id, node.spec) for node in resolved.nodes]
     )
-    made = QueuedResourceRecord(
+    made = _new_record(uow, project, zone, queued_resource_id, resolved)
+    create_record(uow, made, reason="requested")
+    # All nodes are of one type and usage.
+    return _queue(
+        uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec)
+    )
+
+
+def create_or_keep_refused(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
+    spec: QueuedResourceSpec,
+) -> Operation:
+    """Create a queued resource as `create` does, but keep a request beyond quota: it is FAILED with
+    the refusal, holds no quota, and its operation ends with the same error."""
+    try:
+        return create(uow, fleet, principal, project, zone, queued_resource_id, spec)
+    except QuotaExceeded as error:
+        refusal = error
+    if (earlier := rows.find(uow, project, zone, queued_resource_id)) is not None:
+        _remove_refused(uow, earlier)
+    refusals = sorted(
+        (one for one in rows.of_project(uow, project, None) if one.is_refused),
+        key=lambda one: one.created.nanos,
+    )
+    for oldest in refusals[: max(0, len(refusals) - REFUSED_KEPT_MAX + 1)]:
+        _remove_refused(uow, oldest)
+    request = _new_record(uow, project, zone, queued_resource_id, _resolve(spec, uow.now))
+    create_record(uow, request, reason="requested")
+    changed = dataclasses.replace(
+        request,
+        error_code=int(refusal.code),
+        error_message=refusal.message,
+        error_details=[error_details.to_json(detail) for detail in refusal.details],
+    )
+    kept_request = move(uow, request, "fail", reason=refusal.message, changed=changed)
+    operation_id = operations.begin(
+        uow, operations.of_queued_resource(kept_request), OperationVerb.CREATE
+    ).operation_id
+    operations.fail(uow, operation_id, refusal.code, refusal.message, refusal.details)
+    return operations.get(uow, principal, project, zone, operation_id)
+
+
+def _remove_refused(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
+    """Remove one that was refused for quota: it never had nodes or timers."""
+    move(uow, queued, "delete", reason="requested again, or the oldest of many refusals")
+    settle(uow, queued.queued_resource_key)
+
+
+def _new_record(
+    uow: UnitOfWork, project: str, zone: str, queued_resource_id: str, spec: QueuedResourceSpec
+) -> QueuedResourceRecord:
+    return QueuedResourceRecord(
         queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
         project=project,
         zone=zone,
         queued_resource_id=queued_resource_id,
-        live_name=name,
+        live_name=queued_resource_name(project, zone, queued_resource_id),
         state=QueuedResourceState.CREATING,
         version=1,
-        usage_class=resolved.usage_class,
-        spec=resolved,
+        usage_class=spec.usage_class,
+        spec=spec,
         created=uow.now,
-        valid_after=resolved.valid_after,
-        valid_until=resolved.valid_until,
+        valid_after=spec.valid_after,
+        valid_until=spec.valid_until,
         activated=None,
         state_initiator="",
         error_code=None,
@@ -112,11 +175,6 @@ def create(
         pending_operation=None,
         repaired=[],
         late_until=None,
-    )
-    create_record(uow, made, reason="requested")
-    # All nodes are of one type and usage.
-    return _queue(
-        uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec)
     )
 
 
@@ -142,18 +200,6 @@ def get(
         uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id
     )
     return rows.to_queued_resource(uow, found)
-
-
-def list_queued_resources(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
-) -> list[QueuedResource]:
-    """All of one zone, or (None: `locations/-`) of all zones, by zone and id."""
-    principal.require(
-        "tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}"
-    )
-    if zone is not None:
-        nodes.zone_of(fleet, zone)
-    return [rows.to_queued_resource(uow, found) for found in rows.of_project(uow, project, zone)]
 
 
 def delete(
@@ -249,7 +295,7 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         return
     try:
         for request in queued.spec.nodes:
-            nodes.check_free(uow, queued.project, queued.zone, request.node_id, request.spec)
+            node_checks.check_free(uow, queued.project, queued.zone, request.node_id, request.spec)
     except PodyardError as error:
         _fail(uow, fleet, queued, error.code, error.message)
         return
@@ -270,7 +316,7 @@ def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
-    """What a timer of a queued resource does; it looks at the state, so that one which comes too
+    """Carry out a timer of a queued resource; it looks at the state, so that one which comes too
     late does nothing."""
     queued = rows.find_by_key(uow, timer.resource_key)
     if queued is None:
@@ -383,7 +429,7 @@ def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
 
 
 def _first(own: T | None, common: T | None) -> T | None:
-    """What a node's own spec says, else what the queued resource says for all."""
+    """Return what a node's own spec says, else what the queued resource says for all."""
     return common if own is None else own
 
 
@@ -402,7 +448,7 @@ def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceS
                 f"node id {node.node_id} is used twice in the queued resource", "tpu.node_spec"
             )
         seen.add(node.node_id)
-        nodes.check_spec(uow, fleet, zone, node.spec)
+        node_checks.check_spec(uow, fleet, zone, node.spec)
 
 
 def _expired_text(queued: QueuedResourceRecord, end: PlatformTime) -> str:

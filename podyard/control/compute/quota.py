@@ -12,8 +12,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import Code, PodyardError, QuotaFailure
-from podyard.db import faults, projects, quotas
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import projects
+from podyard.db.compute import quotas
+from podyard.db.platform import faults
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import (
     QUOTA_UNLIMITED,
@@ -29,19 +31,30 @@ from podyard.domain.project import Project
 from podyard.hardware.accelerator_types import AcceleratorType
 
 
+class QuotaExceeded(PodyardError):
+    """RESOURCE_EXHAUSTED for a quota of the project."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuotaLeft:
-    """What is left of a quota, in `unit` (cores or chips). `limit` None: there is none. `chips`:
-    what is left of the project's own quota of chips; None: it has none."""
+    """The rest of a quota, in `unit` (cores or chips). `limit` None: there is none. `chips`: what
+    is left of the project's own quota of chips; None: it has none."""
 
     limit: int | None
     left: int
     unit: str
     chips: int | None
 
-    def allows(self, kind: AcceleratorType) -> bool:
-        fits = self.limit is None or quota_units(kind) <= self.left
-        return fits and (self.chips is None or kind.chip_count <= self.chips)
+    def allows(self, kind: AcceleratorType, count: int = 1) -> bool:
+        fits = self.limit is None or count * quota_units(kind) <= self.left
+        return fits and (self.chips is None or count * kind.chip_count <= self.chips)
+
+    def with_returned(self, kind: AcceleratorType, other: AcceleratorType, count: int) -> QuotaLeft:
+        """Return the quota left for nodes of `kind` once `count` nodes of type `other`, of the same
+        region and usage class, are given back."""
+        units = count * quota_units(other) if _share_quota(other, kind) else 0
+        chips = None if self.chips is None else self.chips + count * other.chip_count
+        return dataclasses.replace(self, left=self.left + units, chips=chips)
 
 
 def read_left(
@@ -52,7 +65,7 @@ def read_left(
     kind: AcceleratorType,
     usage_class: UsageClass,
 ) -> Mapping[str, QuotaLeft]:
-    """What a node of `kind` may still take from its quota, by zone."""
+    """Return what a node of `kind` may still take from its quota, by zone."""
     row = projects.read(uow, project)
     chips = None
     if row is not None and row.chips_max is not None:
@@ -74,8 +87,8 @@ def read_left(
 def usage(
     uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass
 ) -> int:
-    """What the project's nodes and queued resources take from the quota that a node of `kind` would
-    count against."""
+    """Return what the project's nodes and queued resources take from the quota that a node of
+    `kind` would count against."""
     return sum(
         count * quota_units(other)
         for zone, other, count in quotas.holdings(uow, project, usage_class)
@@ -118,7 +131,7 @@ def _check_chips(uow: UnitOfWork, owner: Project, asked: int) -> None:
             f"it holds {held}, and {asked} more were requested"
         )
         why = f"Quota 'chips' exhausted. Limit {owner.chips_max} in all regions"
-        raise PodyardError(
+        raise QuotaExceeded(
             Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{owner.project}", why)]
         )
 
@@ -147,10 +160,10 @@ def _share_quota(one: AcceleratorType, other: AcceleratorType) -> bool:
 
 def _exhausted_error(
     project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int
-) -> PodyardError:
+) -> QuotaExceeded:
     name = quota_name(kind, usage_class)
     why = f"Quota '{name}' exhausted. Limit {limit} in region {region_of(zone)}"
     message = quota_message(zone, kind, usage_class, limit)
-    return PodyardError(
+    return QuotaExceeded(
         Code.RESOURCE_EXHAUSTED, message, [QuotaFailure(f"projects/{project}", why)]
     )

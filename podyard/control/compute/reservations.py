@@ -20,11 +20,12 @@ from podyard.base.errors import (
 )
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
-from podyard.control.compute import nodes
-from podyard.db import reservations, timers
-from podyard.db.timers import Timer
-from podyard.db.transition import create_record, move
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.compute import node_checks
+from podyard.db.compute import reservations
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import create_record, move
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.domain.reservation import (
@@ -110,7 +111,7 @@ def list_reservations(
     principal.require(
         "tpu.reservations.list", project, f"projects/{project}/locations/{zone or '-'}"
     )
-    place = None if zone is None else nodes.zone_of(fleet, zone).name
+    place = None if zone is None else node_checks.zone_of(fleet, zone).name
     held = reservations.held_chips(uow)
     return [use_of(found, held) for found in reservations.of_project(uow, project, place)]
 
@@ -156,7 +157,7 @@ def _start(uow: UnitOfWork, found: Reservation) -> Reservation:
 
 
 def _check(fleet: Fleet, zone: str, generation: str, size: int, units: str) -> CapacityUnits:
-    offer = nodes.zone_of(fleet, zone).offers.get(generation)
+    offer = node_checks.zone_of(fleet, zone).offers.get(generation)
     if offer is None or "reserved" not in offer.usage_classes:
         raise invalid(f"zone {zone} does not offer reserved {generation}", "generation")
     if units not in tuple(CapacityUnits):

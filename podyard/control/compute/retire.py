@@ -8,7 +8,7 @@ from podyard.base.errors import Code
 from podyard.control.compute import queue_states
 from podyard.control.compute.nodes import pass_into
 from podyard.control.platform import operations
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NodeRecord
 from podyard.domain.operation import OperationVerb

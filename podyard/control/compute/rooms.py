@@ -1,4 +1,4 @@
-"""Where a node of some type could be created now: room, expected wait and quota of each zone. Reads
+"""Zones with room for a node of some type now: room, expected wait and quota of each zone. Reads
 only.
 
 Room is what the scheduler's own cycle would give (`scheduler.probe`), with all that waits before
@@ -8,17 +8,17 @@ it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.control.access import identity
 from podyard.control.compute import quota
 from podyard.control.compute.quota import QuotaLeft
-from podyard.db import fleet as fleet_rows
-from podyard.db.fleet import Stockouts
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import fleet as fleet_rows
+from podyard.db.views.fleet import Stockouts
 from podyard.domain.fault import Subject
-from podyard.domain.fleet import Fleet, FleetSnapshot, PlacementRequest
+from podyard.domain.fleet import Fleet, PlacementRequest
 from podyard.domain.job_fields import PRIORITY_DEFAULT
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
@@ -42,20 +42,30 @@ class ZoneRoom:
 
     @property
     def is_free(self) -> bool:
-        """Whether a node can be created there now."""
+        """Return whether a node can be created there now."""
         return self.room.nodes > 0 and self.quota.allows(self.kind)
 
 
 class RoomView:
     """One snapshot, asked for several types."""
 
-    def __init__(self, uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> None:
+    def __init__(
+        self,
+        uow: UnitOfWork,
+        fleet: Fleet,
+        principal: Principal,
+        project: str,
+        returned: Collection[str] = (),
+    ) -> None:
+        """`returned`: keys of nodes whose slices count as free."""
         principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-")
         identity.project_row(uow, project)
         self._uow = uow
         self._fleet = fleet
         self._project = project
-        self._snapshot: FleetSnapshot = fleet_rows.load(uow, fleet)
+        snapshot = fleet_rows.load(uow, fleet)
+        left = [item for item in snapshot.slices if item.node_key not in returned]
+        self._snapshot = dataclasses.replace(snapshot, slices=left)
         self._predicted = 0
 
     @property
@@ -90,6 +100,10 @@ class RoomView:
             )
             for zone in zones
         ]
+
+    def room_in(self, zone: str, kind: AcceleratorType, usage_class: UsageClass) -> ProbedRoom:
+        """Room for nodes of a type that the zone offers so."""
+        return self._probe(kind, zone, usage_class, Stockouts(self._uow), explain=True)
 
     def _probe(
         self,

@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from podyard.db import hosts, yard
-from podyard.db import nodes as node_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import hosts
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store import yard
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import LOOPBACK, TUNNEL
 from podyard.domain.host_key import hkdf
 from podyard.domain.host_record import HostRecord

@@ -9,7 +9,7 @@ from podyard.base import event_files
 from podyard.base.contents import Contents
 from podyard.base.errors import Code, PodyardError
 from podyard.control.storage import objects
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.principal import Principal
 from podyard.domain.stored import StoredObject

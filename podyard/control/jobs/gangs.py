@@ -19,12 +19,16 @@ from podyard.control.access import identity
 from podyard.control.compute import hosts
 from podyard.control.jobs import log_copies, log_lines, modelled
 from podyard.control.platform.agents import poke
-from podyard.db import attempts, credentials, job_history, job_snapshot, replicas, timers
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db.timers import Timer
-from podyard.db.transition import create_record, move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts, replicas
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as rows
+from podyard.db.jobs import snapshot as job_snapshot
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import create_record, move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.job import JOB, Job, StartFrom
 from podyard.domain.job_plan import JobPlan, LeaveGang, StartGang
@@ -266,8 +270,9 @@ def end_on_node(uow: UnitOfWork, node_key: str, reason: str) -> None:
 
 
 def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> Attempt:
-    over = dataclasses.replace(attempt, ended=uow.now)
-    ended = move(uow, attempt, "ended", reason=str(attempt.outcome), changed=over)
+    outcome = rules.final_outcome(attempt, gang)
+    over = dataclasses.replace(attempt, ended=uow.now, outcome=outcome)
+    attempt = ended = move(uow, attempt, "ended", reason=str(outcome), changed=over)
     credentials.revoke_attempt(uow, attempt.attempt_id)
     replicas.remove_tokens(uow, attempt.attempt_id)
     before = rows.get(uow, attempt.job_key)

@@ -1,9 +1,8 @@
-"""What jobs take of the hosts that they run on, over the past hour: CPU, memory, and the time of
-the chips.
+"""The use of hosts by jobs, over the past hour: CPU, memory, and the time of the chips.
 
 It is kept in the memory of the process that takes the reports, since it is only looked at: a
-restart begins it again. Replicas say what they have taken so far (`workers/machine_use.py`); what
-lies between two reports is a part of a step.
+restart begins it again. Replicas say what they have taken so far
+(`workers/replica/machine_use.py`); what lies between two reports is a part of a step.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MILLION, _KIB = 1e6, 1024.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaUse:
-    """What a report says. `cpu_micros` and `memory_kib_seconds` grow with the process;
+    """The use in a report. `cpu_micros` and `memory_kib_seconds` grow with the process;
     `device_seconds` is what the steps since the last report would take on the chips."""
 
     replica_id: str
@@ -36,8 +35,8 @@ class ReplicaUse:
 
 @dataclasses.dataclass(slots=True)
 class UseStep:
-    """What was taken of a host from `begin` (seconds of the machine's clock) on, for
-    `STEP_SECONDS`. `seconds` of them are known."""
+    """The use of a host from `begin` (seconds of the machine's clock) on, for `STEP_SECONDS`.
+    `seconds` of them are known."""
 
     begin: int
     seconds: float = 0.0
@@ -55,7 +54,7 @@ class UseStep:
 
     @property
     def busy_share(self) -> float:
-        """How much of the time the chips would have computed: at most all of it."""
+        """Return how much of the time the chips would have computed: at most all of it."""
         return min(1.0, self.device_seconds / self.seconds)
 
 
@@ -89,6 +88,11 @@ class HostUseHistory:
                     share * (use.memory_kib_seconds - known.memory_kib_seconds) * _KIB
                 )
                 step.device_seconds += use.device_seconds
+
+    def job_keys(self) -> list[str]:
+        """The jobs whose hosts' use is known."""
+        with self._lock:
+            return sorted({job_key for job_key, _ in self._steps})
 
     def of_jobs(self, hosts: Mapping[str, range]) -> dict[int, list[UseStep]]:
         """By host, the oldest step first. `hosts`: of each job, by key, which of its hosts are the

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from podyard.control.access import identity
-from podyard.db import lists
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import lists
 from podyard.domain.job import Job
 from podyard.domain.listing import Facet, ListQuery, RowPage
 from podyard.domain.principal import Principal
@@ -19,7 +19,7 @@ def list_page(
 
 
 def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:
-    """How many jobs there are of each state, zone and type."""
+    """Return how many jobs there are of each state, zone and type."""
     _check(uow, principal, project)
     return lists.job_facets(uow, project)
 

@@ -18,16 +18,19 @@ from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.base.sealing import seal
 from podyard.control.access import identity
-from podyard.control.compute import hosts, lookup, nodes
+from podyard.control.compute import hosts, lookup, node_checks
 from podyard.control.jobs import curves, gangs, log_reader, own_nodes, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import buckets
-from podyard.db import agents, job_history, job_slices, replicas
-from podyard.db import attempts as attempt_rows
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db.transition import create_record, move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts as attempt_rows
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as rows
+from podyard.db.jobs import replicas
+from podyard.db.jobs import slices as job_slices
+from podyard.db.platform import agents
+from podyard.db.store.transition import create_record, move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.gang import allowed_sizes
@@ -43,6 +46,7 @@ from podyard.domain.job import (
 )
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, JobFailure, MetricPoint
 from podyard.domain.job_request import check_num_nodes, spec_of, wanted_checkpoint
+from podyard.domain.lists.pages import RowMark, RowQuery, time_mark
 from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
@@ -75,7 +79,7 @@ def create(  # noqa: PLR0913
     """
     for permission in ("podyard.jobs.create", *((hosts.USE,) if request.run is not None else ())):
         principal.require(permission, project, f"projects/{project}/locations/{zone}/jobs")
-    nodes.zone_of(fleet, zone)
+    node_checks.zone_of(fleet, zone)
     identity.project_row(uow, project)
     job_key = row_id(uow.streams.stream("jobs"), "job")
     job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "job_id")
@@ -133,7 +137,7 @@ def create(  # noqa: PLR0913
         fallbacks_used=used,
     )
     if not spec.is_modelled:
-        _check_room(uow, spec, allowed_sizes(spec, kind)[-1].process_count)
+        check_room(uow, spec, allowed_sizes(spec, kind)[-1].process_count)
     create_record(uow, job, reason="submitted")
     if more:
         job_slices.put(uow, job_key, [one.node_key for one in more])
@@ -164,12 +168,18 @@ def nodes_of(uow: UnitOfWork, job: Job) -> list[NodeRecord]:
     return [node_rows.get_by_key(uow, key) for key in job_slices.node_keys_of(uow, job)]
 
 
-def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:
-    """The newest first."""
+def mark_of(job: Job) -> RowMark:
+    return time_mark(job.created, job.job_key)
+
+
+def page(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str | None, query: RowQuery
+) -> list[Job]:
+    """Those of one zone, or (None) of all."""
     principal.require(
         "podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs"
     )
-    return rows.of_project(uow, project, zone)
+    return rows.page(uow, project, zone, query)
 
 
 def running_by_node(
@@ -286,8 +296,8 @@ def artifacts(
     *,
     with_checkpoints: bool = False,
 ) -> dict[str, int]:
-    """What the job has made to be taken away: name -> bytes. Of a user's program, the event files
-    of its output."""
+    """Return what the job has made to be taken away: name -> bytes. Of a user's program, the event
+    files of its output."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     prefix = objects_prefix(job.job_key)
     found = {
@@ -373,8 +383,8 @@ def ask_stacks(uow: UnitOfWork, principal: Principal, project: str, zone: str, j
 def failure(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, files: LogFiles
 ) -> JobFailure | None:
-    """What the worker wrote last that has ended the job's last failed attempt: its traceback first
-    of all."""
+    """Return what the worker wrote last that has ended the job's last failed attempt: its traceback
+    first of all."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     if not job.failures:
         return None
@@ -421,7 +431,7 @@ def _ready_node(
     return node
 
 
-def _check_room(uow: UnitOfWork, spec: JobSpec, needed: int) -> None:
+def check_room(uow: UnitOfWork, spec: JobSpec, needed: int) -> None:
     """Reject a gang that could never be placed, with the numbers. A replica of a program needs a
     host, too; one of a recipe needs JAX on its machine."""
     on_hosts = spec.run is not None

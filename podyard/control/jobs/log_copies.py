@@ -17,11 +17,13 @@ from podyard.control.compute import hosts
 from podyard.control.jobs import log_lines, log_reader
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import objects
-from podyard.db import attempts, job_logs, outbox, replicas, timers
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts, replicas
+from podyard.db.jobs import jobs as rows
+from podyard.db.jobs import logs as job_logs
+from podyard.db.store import outbox, timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
 from podyard.domain.job import Job
 from podyard.domain.stored import ObjectFields

@@ -11,8 +11,9 @@ import logging
 
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformTime, RealTime
 from podyard.base.log_files import LogFiles
-from podyard.db import attempts, job_logs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import attempts
+from podyard.db.jobs import logs as job_logs
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.log import LINE_CHARACTERS_MAX, LogChunk, WrittenLines, line_text
 from podyard.domain.replica import Replica
 
@@ -123,9 +124,9 @@ def _rotate(uow: UnitOfWork, files: LogFiles, chunk: LogChunk, until: int) -> No
 
 
 def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
-    """What the platform's clock showed at a real time shortly before this unit. A clock that jumped
-    meanwhile showed less: such a line is dated too late by the jump at most, and never in the
-    future."""
+    """Return what the platform's clock showed at a real time shortly before this unit. A clock that
+    jumped meanwhile showed less: such a line is dated too late by the jump at most, and never in
+    the future."""
     ago = max(0, uow.real_now.nanos_since(at))
     clock = uow.clock
     if clock.mode is ClockMode.VIRTUAL:

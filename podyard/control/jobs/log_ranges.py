@@ -16,8 +16,8 @@ from podyard.base.log_files import LogFiles
 from podyard.control.compute import lookup
 from podyard.control.jobs import log_reader
 from podyard.control.jobs.log_reader import LineFilter, LinePage
-from podyard.db import job_logs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import logs as job_logs
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.log import LogLine, lines_of
 from podyard.domain.principal import Principal
 
@@ -26,7 +26,7 @@ ERROR_PAGES_MAX = 16  # 64 MiB of lines that one request looks through for an er
 
 
 class LogStart(StrEnum):
-    """Where a range of lines begins."""
+    """The begin of a range of lines."""
 
     PLACE = "place"  # after `place`: the beginning, or the page after another one
     BEFORE = "before"  # it ends at `place`
@@ -59,7 +59,7 @@ class LogRange:
 
 @dataclasses.dataclass(slots=True)
 class _Back:
-    """What one worker wrote before a line. `reached`: the lines from this number on have been
+    """The lines of one worker before a line. `reached`: the lines from this number on have been
     looked at; `since`: what is older than this has not been looked at, for the bytes were used
     up."""
 

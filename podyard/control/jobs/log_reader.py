@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.log_files import LogFiles
-from podyard.db import job_logs
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import logs as job_logs
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.log import LogChunk, LogLine, lines_of
 
 PAGE_BYTES_MAX = 4 << 20  # that one page looks at: a search through a large log takes several
@@ -48,11 +48,11 @@ class LineFilter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a line is shown, whatever it says."""
+        """Return whether a line is shown, whatever it says."""
         return self.stream is None and not self.search and not self.errors
 
     def may_show(self, data: bytes) -> bool:
-        """Whether any line of a chunk may be shown: cheaper than to look at each of them."""
+        """Return whether any line of a chunk may be shown: cheaper than to look at each of them."""
         text = data.lower() if self.search or self.errors else b""
         return self.search.lower().encode() in text and (
             not self.errors or any(word in text for word in _ERROR_WORDS)

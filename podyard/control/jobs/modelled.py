@@ -13,10 +13,12 @@ import dataclasses
 
 from podyard.base.clock import PlatformTime
 from podyard.control.jobs import saved
-from podyard.db import faults, job_history, timers
-from podyard.db import jobs as rows
-from podyard.db.transition import store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.platform.modelled_steps import last_mark, step_seconds, steps_now
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as rows
+from podyard.db.store import timers
+from podyard.db.store.transition import store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
 from podyard.domain.job import Job, JobSpec
 from podyard.domain.job_history import CheckpointRecord, MetricPoint
@@ -25,7 +27,6 @@ MARK = "job.mark"
 MARKS_MAX = 256  # of one job: its page follows it in steps of half a percent
 CHECKPOINTS_AT_ONCE_MAX = 1000  # of those that a job keeps all of, between two marks
 NO_CONTENT = "0" * 64  # what stands for a checksum: a modelled checkpoint has no file
-_NEARLY = 1e-6  # of a step: what its time may lack by rounding
 
 
 def begin(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
@@ -36,9 +37,8 @@ def follow(uow: UnitOfWork, attempt: Attempt, *, save: bool = False) -> int:
     """Brings what is kept of an attempt to this moment; returns the last step that is done. `save`:
     it leaves in order, with a checkpoint of that step."""
     job = rows.get(uow, attempt.job_key)
-    last, at = _mark(uow, attempt)
-    seconds = _step_seconds(uow, job)
-    reached = min(job.spec.steps, last + int(uow.now.seconds_since(at) / seconds + _NEARLY))
+    last, at = last_mark(uow, attempt)
+    seconds, reached = step_seconds(uow, job), steps_now(uow, job, attempt)
     if reached > last:
         point = MetricPoint(reached, attempt.attempt, {}, 0.0, (reached - last) * seconds)
         job_history.add_points(uow, job.job_key, [point])
@@ -67,22 +67,11 @@ def follow(uow: UnitOfWork, attempt: Attempt, *, save: bool = False) -> int:
 
 def go_on(uow: UnitOfWork, attempt: Attempt) -> None:
     """Sets the timer of the next mark."""
-    _set_timer(uow, rows.get(uow, attempt.job_key), attempt, *_mark(uow, attempt))
-
-
-def _mark(uow: UnitOfWork, attempt: Attempt) -> tuple[int, PlatformTime]:
-    """The last step that is kept of an attempt, and when it was done."""
-    step, seconds = job_history.sum_until_now(uow, attempt.job_key, attempt.attempt)
-    return (attempt.resume_step if step is None else step), attempt.started.plus_seconds(seconds)
-
-
-def _step_seconds(uow: UnitOfWork, job: Job) -> float:
-    assert job.spec.step_seconds is not None, job.job_key
-    return job.spec.step_seconds * faults.slowness(uow, job.node_key)
+    _set_timer(uow, rows.get(uow, attempt.job_key), attempt, *last_mark(uow, attempt))
 
 
 def _set_timer(uow: UnitOfWork, job: Job, attempt: Attempt, step: int, at: PlatformTime) -> None:
-    due = at.plus_seconds((_next_mark(job.spec, step) - step) * _step_seconds(uow, job))
+    due = at.plus_seconds((_next_mark(job.spec, step) - step) * step_seconds(uow, job))
     timers.put(uow, MARK, attempt.attempt_id, attempt.version, max(due, uow.now))
 
 

@@ -4,15 +4,18 @@ and go, together."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.control.compute import nodes
-from podyard.db import job_slices, state_changes, timers
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db.timers import Timer
-from podyard.db.transition import store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.control.compute import node_checks, nodes
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import jobs as rows
+from podyard.db.jobs import slices as job_slices
+from podyard.db.platform import state_changes
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Fallback, Job, JobRequest
 from podyard.domain.node import NODE, NodeRecord, NodeSpec, NodeState, UsageClass
@@ -35,7 +38,7 @@ def with_places(
     found = []
     for index, one in enumerate(request.fallbacks):
         field = f"fallbacks[{index}]"
-        nodes.zone_of(fleet, one.zone)
+        node_checks.zone_of(fleet, one.zone)
         usage = one.usage_class or str(first.usage_class)
         if usage not in tuple(UsageClass):
             raise invalid(
@@ -48,7 +51,7 @@ def with_places(
                 "fallbacks",
             )
         place = Fallback(one.zone, fleet.type_named(one.zone, kind).name, usage)
-        nodes.check_spec(uow, fleet, one.zone, _at(fleet, first, place))
+        node_checks.check_spec(uow, fleet, one.zone, at_place(fleet, first, place), of_job=True)
         found.append(place)
     again = [Fallback(zone, first.accelerator_type, str(first.usage_class))] if found else []
     return dataclasses.replace(request, fallbacks=(*found, *again))
@@ -67,7 +70,7 @@ def make_first(  # noqa: PLR0913
         if used:
             at, asked = (
                 request.fallbacks[used - 1].zone,
-                _at(fleet, spec, request.fallbacks[used - 1]),
+                at_place(fleet, spec, request.fallbacks[used - 1]),
             )
         try:
             begun = nodes.create_all(
@@ -102,6 +105,15 @@ def make_again(uow: UnitOfWork, fleet: Fleet, job: Job, zone: str, spec: NodeSpe
     return node_rows.get_by_key(uow, begun[0].target_key)
 
 
+def free_names(uow: UnitOfWork, fleet: Fleet, slices: Sequence[NodeRecord]) -> bool:
+    """Delete those of these nodes that live. Return True once all their names are free: until then
+    the next round looks again."""
+    for node in slices:
+        if NODE.allows(node.state, "delete"):
+            nodes.delete_as_platform(uow, fleet, node)
+    return all(node.live_name is None for node in slices)
+
+
 def make_next(
     uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord, why: str
 ) -> PodyardError | None:
@@ -109,7 +121,7 @@ def make_next(
     those before."""
     refused = f"no capacity for {node.accelerator_type} in {node.zone}: {why}"
     for used, place in enumerate(job.spec.fallbacks[job.fallbacks_used :], job.fallbacks_used + 1):
-        spec = _at(fleet, node.spec, place)
+        spec = at_place(fleet, node.spec, place)
         try:
             made = make_again(uow, fleet, job, place.zone, spec)
         except PodyardError as error:
@@ -123,6 +135,7 @@ def make_next(
             node_zone="" if made.zone == job.zone else made.zone,
             accelerator_type=made.accelerator_type,
             topology=made.topology,
+            spec=job.spec_with_former_type,
             fallbacks_used=used,
             state_reason=f"{why}; {then} {made.accelerator_type} in {made.zone}",
         )
@@ -168,8 +181,8 @@ def on_autostop(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
     timers.put(uow, timer.kind, job.job_key, 0, due)
 
 
-def _at(fleet: Fleet, spec: NodeSpec, place: Fallback) -> NodeSpec:
-    """What the node is at a place. A node of another type has its usual topology."""
+def at_place(fleet: Fleet, spec: NodeSpec, place: Fallback) -> NodeSpec:
+    """Return what the node is at a place. A node of another type has its usual topology."""
     usage = UsageClass(place.usage_class)
     if place.accelerator_type == spec.accelerator_type:
         return dataclasses.replace(spec, usage_class=usage)

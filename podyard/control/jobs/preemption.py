@@ -7,10 +7,11 @@ import dataclasses
 
 from podyard.base.clock import PlatformTime
 from podyard.control.jobs import gangs
-from podyard.db import attempts, timers
-from podyard.db import nodes as node_rows
-from podyard.db.transition import store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts
+from podyard.db.store import timers
+from podyard.db.store.transition import store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NODE, NodeRecord

@@ -1,5 +1,4 @@
-"""What the loop puts right by itself: silent replicas, jobs whose node is no more, nodes whose job
-is over."""
+"""Repairs of the loop: silent replicas, jobs whose node is no more, nodes whose job is over."""
 
 from __future__ import annotations
 
@@ -9,22 +8,23 @@ from collections.abc import Sequence
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.compute import nodes
-from podyard.control.jobs import gangs, own_nodes
+from podyard.control.jobs import gangs, own_nodes, type_change
 from podyard.control.platform.agents import poke
-from podyard.db import agents, attempts, replicas
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db import queued_resources as queue_rows
-from podyard.db.timers import Timer
-from podyard.db.transition import move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import queued_resources as queue_rows
+from podyard.db.jobs import attempts, replicas
+from podyard.db.jobs import jobs as rows
+from podyard.db.platform import agents
+from podyard.db.store.timers import Timer
+from podyard.db.store.transition import move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentState
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job
 from podyard.domain.node import NODE, NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.queued_resource import QueuedResourceState
-from podyard.domain.replica import Replica, ReplicaState
+from podyard.domain.replica import Replica, ReplicaOutcome, ReplicaState
 
 
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -46,7 +46,11 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
         attempt = attempts.get(uow, replica.attempt_id)
         if replica.agent_id not in living:
             reason = f"agent {replica.agent_id} is silent and the lease is over"
-            gone = dataclasses.replace(replica, reason=replica.reason or reason)
+            gone = dataclasses.replace(
+                replica,
+                reason=replica.reason or reason,
+                outcome=replica.outcome or ReplicaOutcome.RELEASED,
+            )
             move(uow, replica, "exit", reason=reason, changed=gone)
         elif replica.state is ReplicaState.RUNNING or _long_started(uow, attempt):
             gangs.end(
@@ -99,6 +103,9 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         slices = [node_rows.get_by_key(uow, job.node_key)]
         if job.spec.num_nodes > 1:
             slices = node_rows.of_job(uow, job.job_key)
+        if job.spec.next_type:
+            type_change.go_on(uow, fleet, job, slices)
+            continue
         lost = [node for node in slices if node.state in _WILL_NOT_RUN]
         if not lost or _follows_slice(uow, job, lost[0]):
             continue
@@ -107,7 +114,7 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         if job.owns_node and (
             why := next(filter(None, (own_nodes.had_no_capacity(uow, one) for one in lost)), "")
         ):
-            if not _are_gone(
+            if not own_nodes.free_names(
                 uow, fleet, [one for one in slices if one.state is not NodeState.GONE]
             ):
                 continue
@@ -121,15 +128,6 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
         text = f"node {lost[0].node_id} is {lost[0].state} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
     _delete_left_behind(uow, fleet)
-
-
-def _are_gone(uow: UnitOfWork, fleet: Fleet, slices: Sequence[NodeRecord]) -> bool:
-    """Whether the names of these nodes are free; else those that live are deleted, and the next
-    round looks again."""
-    for node in slices:
-        if NODE.allows(node.state, "delete"):
-            nodes.delete_as_platform(uow, fleet, node)
-    return all(node.live_name is None for node in slices)
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
@@ -148,8 +146,8 @@ _WILL_NOT_RUN = NODE_STATES_LOST | {NodeState.DELETING, NodeState.GONE}
 
 
 def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
-    """Whether the job waits for a slice of a multislice that is replaced; it goes on on the new
-    node of that name."""
+    """Return whether the job waits for a slice of a multislice that is replaced; it goes on on the
+    new node of that name."""
     queue = (
         None
         if node.queued_resource_key is None
@@ -183,7 +181,7 @@ def _sweep_keys(uow: UnitOfWork, job: Job) -> set[str]:
 def _replace_nodes(uow: UnitOfWork, fleet: Fleet, job: Job, slices: Sequence[NodeRecord]) -> None:
     """The platform made these nodes for a job, and took one back: they are deleted, and then made
     again for the job."""
-    if not _are_gone(uow, fleet, slices):
+    if not own_nodes.free_names(uow, fleet, slices):
         return
     node = slices[0]
     place = (node.project, node.zone, node.node_id)

@@ -12,11 +12,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.control.compute import nodes, queue_states
-from podyard.db import faults as fault_rows
-from podyard.db import nodes as node_rows
-from podyard.db import slices, timers
-from podyard.db.timers import Timer
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import slices
+from podyard.db.platform import faults as fault_rows
+from podyard.db.store import timers
+from podyard.db.store.timers import Timer
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fault import FaultRule
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import TIMEOUT, UNHEALTHY_TENSORFLOW, NodeRecord, NodeState, Symptom

@@ -1,5 +1,5 @@
-"""What agents and replicas say, and what they are told. Every word carries a fence; an old one is
-refused."""
+"""Reports of agents and replicas, and the answers to them. Every word carries a fence; an old one
+is refused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
 from podyard.control.jobs.host_use import ReplicaUse
 from podyard.control.platform import agents
-from podyard.db import agents as agent_rows
-from podyard.db import attempts, faults, job_files, job_history, replicas
-from podyard.db import hosts as host_rows
-from podyard.db import jobs as rows
-from podyard.db import nodes as node_rows
-from podyard.db.transition import move, store
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import hosts as host_rows
+from podyard.db.compute import nodes as node_rows
+from podyard.db.jobs import attempts, replicas
+from podyard.db.jobs import files as job_files
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as rows
+from podyard.db.platform import agents as agent_rows
+from podyard.db.platform import faults
+from podyard.db.store.transition import move, store
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
 from podyard.domain.host import NodeFacts
 from podyard.domain.host_record import HostRecord
@@ -35,7 +38,7 @@ from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, Re
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """What an agent saw of one process."""
+    """An agent's report on one process."""
 
     replica: str
     fence: int
@@ -46,9 +49,8 @@ class ReplicaReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept
-    once.
-    The attempt of each is the fence."""
+    """A replica's report on itself. Points, checkpoints and lines may come twice: they are kept
+    once. The attempt of each is the fence."""
 
     fence: int
     state: str
@@ -68,8 +70,9 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaInstruction:
-    """What a replica is told. `next_line`: the number of the line of its log that is expected next.
-    `stacks_real`: when its stacks were last asked for. `use`: what its hosts have given it."""
+    """The instruction to a replica. `next_line`: the number of the line of its log that is expected
+    next. `stacks_real`: when its stacks were last asked for. `use`: what its hosts have given
+    it."""
 
     desired: Desired
     next_line: int
@@ -94,9 +97,9 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaFiles:
-    """What a replica reads and writes outside of its machine. `objects`, `source`: prefixes of
-    objects, its own job's and the one's that it starts from. `data`: its folder below the data
-    sets. `has_program`: its recipe is a program of the platform's folder of programs."""
+    """The files that a replica reads and writes outside of its machine. `objects`, `source`:
+    prefixes of objects, its own job's and the one's that it starts from. `data`: its folder below
+    the data sets. `has_program`: its recipe is a program of the platform's folder of programs."""
 
     objects: str
     source: str | None
@@ -182,8 +185,8 @@ def check_file(uow: UnitOfWork, principal: Principal, replica_id: str, digest: s
 def files_of(
     uow: UnitOfWork, principal: Principal, replica_id: str, *, writes: bool = False
 ) -> ReplicaFiles:
-    """Which files the replica may read, and write while it is live. Raises ABORTED for a writer
-    that has ended."""
+    """Return which files the replica may read, and write while it is live. Raises ABORTED for a
+    writer that has ended."""
     replica = _replica(uow, principal, replica_id)
     if writes:
         _check_fence(replica, replica.fence)
@@ -263,8 +266,8 @@ def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: P
 
 
 def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
-    """Whether a fault keeps the replica's job from writing checkpoints: it must not remove older
-    ones."""
+    """Return whether a fault keeps the replica's job from writing checkpoints: it must not remove
+    older ones."""
     rules = faults.standing(uow, "checkpoint")
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:

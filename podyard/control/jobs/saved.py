@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podyard.db import faults
-from podyard.db import jobs as rows
-from podyard.db.nodes import get_by_key as get_node
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute.nodes import get_by_key as get_node
+from podyard.db.jobs import jobs as rows
+from podyard.db.platform import faults
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord
 

@@ -1,4 +1,5 @@
-"""What users bring with a job: found in the storage, looked at, and pinned by digest.
+"""Files and programs that users bring with a job: found in the storage, looked at, and pinned by
+digest.
 
 In three steps, since what is large is read outside of any unit of work: `find` (a unit that reads),
 `look` (no unit), and `pin` (in the unit that creates the job).
@@ -20,8 +21,8 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.access import identity
 from podyard.control.compute import hosts
 from podyard.control.storage import buckets, objects
-from podyard.db import job_files
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import files as job_files
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.stored import StoredObject
 from podyard.domain.user_program import (
@@ -83,8 +84,8 @@ def find(uow: UnitOfWork, principal: Principal, run: UserProgram) -> UserProgram
 
 
 def look(run: UserProgram, contents: Contents) -> UserProgram:
-    """What `find` has found, with the file that is run and the packages that it needs. Raises
-    INVALID_ARGUMENT for an archive that no host is to unpack."""
+    """Return what `find` has found, with the file that is run and the packages that it needs.
+    Raises INVALID_ARGUMENT for an archive that no host is to unpack."""
     for mount in run.mounts:
         if mount.is_unpacked:
             _check_archive(mount, contents)
@@ -182,7 +183,7 @@ def _packages(path: Path, source: ProgramFile, folder: str, files: list[str]) ->
     if REQUIREMENTS in files:
         found.append(REQUIREMENTS)
         text = read(REQUIREMENTS)
-        if not depends_on_source(text):
+        if not depends_on_source(text) and not any(name.endswith(".whl") for name in files):
             key = hashlib.sha256(text.encode()).hexdigest()
     if PROJECT in files:
         try:

@@ -14,8 +14,8 @@ from podyard.base.errors import (
 )
 from podyard.base.ids import check_resource_id
 from podyard.control.jobs import jobs
-from podyard.db import jobs as rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import jobs as rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import NodeRecord, NodeSpec

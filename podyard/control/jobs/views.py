@@ -1,4 +1,4 @@
-"""What the console shows beyond what the API's use cases answer: histories and samples. Reads
+"""Views of the console, beyond what the API's use cases answer: histories and samples. Reads
 only."""
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from podyard.base.log_files import LogFiles
 from podyard.control.compute import nodes
 from podyard.control.jobs import jobs, log_reader
 from podyard.control.jobs.log_reader import LineFilter
-from podyard.db import job_history, job_logs, state_changes
-from podyard.db import jobs as job_rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.jobs import history as job_history
+from podyard.db.jobs import jobs as job_rows
+from podyard.db.jobs import logs as job_logs
+from podyard.db.platform import state_changes
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.job_history import MetricPoint
 from podyard.domain.log import LogLine

@@ -1,2 +1,1 @@
-"""What every other room stands on: operations, the clock, request ids, webhooks, quotas of
-calls."""
+"""The room under all others: operations, the clock, request ids, webhooks, quotas of calls."""

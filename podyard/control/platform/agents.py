@@ -14,9 +14,14 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
-from podyard.db import agents, credentials, hosts, lists, outbox, replicas
-from podyard.db.transition import move
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.access import credentials
+from podyard.db.compute import hosts
+from podyard.db.jobs import replicas
+from podyard.db.platform import agents
+from podyard.db.store import outbox
+from podyard.db.store.transition import move
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.views import lists
 from podyard.domain.agent import AGENT, AgentRecord, AgentState, Declared, JoinToken
 from podyard.domain.listing import Facet, ListQuery, RowPage
 from podyard.domain.principal import Principal
@@ -33,8 +38,8 @@ OVERLAP_SECONDS = 3600.0  # the token before the newest: a host server may read 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AskedRegistration:
-    """What a process says when it takes an agent's name. `declared` None: it is of an earlier
-    release."""
+    """The registration of a process that takes an agent's name. `declared` None: it is of an
+    earlier release."""
 
     replicas_max: int
     hosts_max: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podyard.db import audit
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.platform import audit
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.audit import AuditLine
 from podyard.domain.credential import SECONDS_PER_DAY
 from podyard.domain.principal import Principal

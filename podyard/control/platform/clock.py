@@ -12,8 +12,8 @@ import re
 
 from podyard.base.clock import RATE_ONE, ClockMode, PlatformClock, PlatformTime
 from podyard.base.errors import failed_precondition, invalid, not_found
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
 # platform seconds per real second: a month in three seconds, faster than a loop can walk it

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podyard.base.errors import Code, PodyardError, invalid_field
-from podyard.db import operations, request_ids
-from podyard.db.request_ids import Key
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import operations
+from podyard.db.store import request_ids
+from podyard.db.store.request_ids import Key
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 
 REMEMBERED_SECONDS = 24 * 3600  # platform time

@@ -9,21 +9,27 @@ from typing import Any
 
 from podyard.base.errors import Code, Detail, PodyardError, not_found
 from podyard.base.ids import row_id
-from podyard.db import faults, slices
-from podyard.db import nodes as node_rows
-from podyard.db import operations as rows
-from podyard.db.transition import create_record, move
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.compute import nodes as node_rows
+from podyard.db.compute import operations as rows
+from podyard.db.compute import slices
+from podyard.db.platform import faults
+from podyard.db.store.transition import create_record, move
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.place import ComputePlace
+from podyard.domain.compute.refusal import ComputeRefusal, Reason, resource_not_found
 from podyard.domain.fault import Subject
+from podyard.domain.lists.pages import RowQuery
 from podyard.domain.machine import ResourceKind
-from podyard.domain.node import NodeRecord, NodeState
+from podyard.domain.node import NodeRecord, NodeState, Road
 from podyard.domain.operation import Operation, OperationState, OperationTarget, OperationVerb
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QueuedResourceRecord
 
 
 def of_node(node: NodeRecord) -> OperationTarget:
-    return OperationTarget(ResourceKind.NODE, node.node_key, node.project, node.zone, node.name)
+    kind = ResourceKind.INSTANCE if node.road is Road.COMPUTE else ResourceKind.NODE
+    number = node.number if node.road is Road.COMPUTE else 0
+    return OperationTarget(kind, node.node_key, node.project, node.zone, node.name, number)
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
@@ -60,9 +66,18 @@ def begin(
         api_version=uow.via,
         lost=faults.loses_operation(uow, _subject(target, verb)),
         status_detail=detail,
+        created_by=uow.actor,
+        target_number=target.number,
     )
     create_record(uow, operation, reason=f"{verb} requested")
     return operation
+
+
+def complete(uow: UnitOfWork, target: OperationTarget, verb: OperationVerb) -> Operation:
+    """An operation that has ended with the change that it stands for, in the same unit."""
+    operation = begin(uow, target, verb)
+    succeed(uow, operation.operation_id, None)
+    return of_id(uow, operation.operation_id)
 
 
 def _subject(target: OperationTarget, verb: OperationVerb) -> Subject:
@@ -137,12 +152,48 @@ def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operati
     return operation
 
 
-def list_operations(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str | None
+def of_id(uow: UnitOfWork, operation_id: str) -> Operation:
+    """An operation that is there: its unit has made it, or found it."""
+    operation = rows.find(uow, operation_id)
+    assert operation is not None, operation_id
+    return operation
+
+
+def get_of_compute(
+    uow: UnitOfWork, project: str, place: ComputePlace, operation_id: str
+) -> Operation:
+    """An operation of Compute Engine. Raises NOT_FOUND. The caller has checked the permission."""
+    operation = rows.find_in(uow, project, place.name, operation_id)
+    if operation is None or operation.lost or not operation.target_kind.is_of_compute:
+        raise resource_not_found(f"projects/{project}/{place.path}/operations/{operation_id}")
+    return operation
+
+
+def forget_of_compute(
+    uow: UnitOfWork, project: str, place: ComputePlace, operation_id: str
+) -> None:
+    """Deletes the record of an operation that has ended."""
+    operation = get_of_compute(uow, project, place, operation_id)
+    if not operation.is_done:
+        text = f"The resource '{operation.operation_id}' is not ready: it is still running"
+        raise ComputeRefusal(Reason.NOT_READY, text)
+    rows.remove(uow, operation_id)
+
+
+def page_of_compute(
+    uow: UnitOfWork, query: RowQuery, project: str, place: str | None
 ) -> list[Operation]:
-    """The newest first, of one zone or (None: `locations/-`) of all zones."""
+    """Those of Compute Engine of one place, or (None) of all. The caller has checked the
+    permission."""
+    return rows.page_of_compute(uow, project, place, query)
+
+
+def page(
+    uow: UnitOfWork, query: RowQuery, principal: Principal, project: str, zone: str | None
+) -> list[Operation]:
+    """Those of the TPU API, of one zone or (None: `locations/-`) of all zones."""
     principal.require("tpu.operations.list", project, f"projects/{project}/locations/{zone or '-'}")
-    return rows.of_project(uow, project, zone)
+    return rows.page_of_tpus(uow, project, zone, query)
 
 
 def cancel(
@@ -185,6 +236,6 @@ def _visible(
     name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
     principal.require(permission, project, name)
     operation = rows.find_in(uow, project, zone, operation_id)
-    if operation is None or operation.lost:
+    if operation is None or operation.lost or operation.target_kind.is_of_compute:
         raise not_found(name)
     return operation

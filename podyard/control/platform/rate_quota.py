@@ -16,8 +16,8 @@ from typing import Protocol
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
 from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.control.access import identity
-from podyard.db import projects
-from podyard.db.unit_of_work import Database
+from podyard.db.access import projects
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 
 WINDOW_NANOS = 60 * NANOS_PER_SECOND
@@ -26,7 +26,7 @@ _DEFAULT = "default"
 
 
 class QuotaOwner(Protocol):
-    """What is needed of the platform's parts."""
+    """The owner of a quota, as this room needs it."""
 
     @property
     def fleet(self) -> Fleet: ...
@@ -45,7 +45,7 @@ class _Minute:
         self._counts: dict[tuple[str, str], int] = {}
 
     def take(self, number: int, key: tuple[str, str], limit: int) -> bool:
-        """Whether there was one left; what is refused does not count, nor do keys beyond
+        """Return whether there was one left; what is refused does not count, nor do keys beyond
         `COUNTERS_MAX`."""
         with self._lock:
             if number != self._number:

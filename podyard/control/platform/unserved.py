@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podyard.db import unserved
-from podyard.db.unit_of_work import UnitOfWork
-from podyard.db.unserved import CountedCall
+from podyard.db.store import unserved
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.store.unserved import CountedCall
 from podyard.domain.principal import Principal
 
 VIEW = "podyard.calls.list"

@@ -16,9 +16,9 @@ from podyard.base.rng import secret_token
 from podyard.base.sealing import seal
 from podyard.control.access import identity
 from podyard.control.platform import webhook_urls, webhooks
-from podyard.db import state_changes
-from podyard.db import webhooks as rows
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.platform import state_changes
+from podyard.db.platform import webhooks as rows
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
 from podyard.domain.webhook import (
@@ -165,8 +165,8 @@ def _look(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
 
 
 def _is_entry(change: StateChange) -> bool:
-    """Whether it has come to another state: other changes, such as of labels, leave it where it
-    is."""
+    """Return whether it has come to another state: other changes, such as of labels, leave it where
+    it is."""
     return change.from_state != change.to_state
 
 

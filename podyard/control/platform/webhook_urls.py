@@ -1,4 +1,4 @@
-"""Where webhooks may go.
+"""Addresses that webhooks may have.
 
 Users who may set a budget make this machine send requests. Some addresses are therefore always
 refused:
@@ -69,7 +69,7 @@ def _why_not_url(url: str, parts: SplitResult, public_only: bool) -> str | None:
 
 
 def why_not(address: Address, *, public_only: bool = False) -> str | None:
-    """What an address is that nothing is sent to; None: something may be sent."""
+    """Return what an address is that nothing is sent to; None: something may be sent."""
     one = _target(address)
     if one.is_link_local or one in _METADATA:
         return _NO_METADATA

@@ -2,8 +2,8 @@
 a new fence.
 
 A worker claims a request in one unit, sends it, and writes how that went in another, unless another
-worker has claimed it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets
-through is given up, which the log of the budget, or the endpoint's list of deliveries, shows.
+worker has claimed it since (`db/store/claims.py`). Nothing is sent inside a unit. One that never
+gets through is given up, which the log of the budget, or the endpoint's list of deliveries, shows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from podyard.base.ids import row_id
 from podyard.base.spelling import camel_case
-from podyard.db import webhooks
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.platform import webhooks
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget
 from podyard.domain.webhook import EventMessage, WebhookEndpoint, WebhookRequest
 

@@ -10,8 +10,8 @@ from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.access import identity
 from podyard.control.storage import ports, refusals
 from podyard.control.storage.refusals import require
-from podyard.db import storage
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.stored import (
     BUCKETS_PER_PROJECT_MAX,

@@ -9,8 +9,8 @@ from podyard.base.contents import Content
 from podyard.base.errors import Code, PodyardError
 from podyard.control.storage import buckets, refusals
 from podyard.control.storage.refusals import require
-from podyard.db import storage
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.stored import (
     OBJECTS_PER_BUCKET_MAX,
@@ -87,7 +87,7 @@ def check_put(
     fields: ObjectFields,
     when: Preconditions,
 ) -> StoredObject | None:
-    """Whether an object may be written; the version that it replaces."""
+    """Return whether an object may be written; the version that it replaces."""
     check_object_name(name)
     check_fields(fields)
     owner = buckets.get(uow, principal, bucket, "storage.objects.create", _OBJECT)

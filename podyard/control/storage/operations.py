@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from podyard.base.operation_counts import Counted, read_counts
-from podyard.db import storage
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.stored import OperationClass
 
 _BATCH = 100  # counts of one unit: some milliseconds for which nobody else can write

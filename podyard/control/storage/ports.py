@@ -1,11 +1,11 @@
-"""What storage asks of billing, which jobs may not import, and they import storage.
+"""The port through which storage asks billing, which jobs may not import, and they import storage.
 `podyard/control/__init__.py` wires it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.store.unit_of_work import UnitOfWork
 
 # (project): gives it a billing account, unless it has one.
 open_account: Callable[[UnitOfWork, str], None]

@@ -9,9 +9,9 @@ from itertools import islice
 
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
 from podyard.base.contents import SWEEP_AGE_SECONDS, Contents
-from podyard.db import contents as content_rows
-from podyard.db import storage
-from podyard.db.unit_of_work import Database
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import Database
+from podyard.db.views import contents as content_rows
 from podyard.domain.stored import UPLOAD_SECONDS_MAX
 
 _BATCH = 500  # digests of one statement

@@ -7,8 +7,8 @@ from podyard.base.contents import Content
 from podyard.base.errors import Code, ErrorInfo, PodyardError, invalid
 from podyard.base.rng import secret_token
 from podyard.control.storage import objects, refusals
-from podyard.db import storage
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.storage import storage
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.stored import (
     OBJECT_BYTES_MAX,

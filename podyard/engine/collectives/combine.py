@@ -1,4 +1,4 @@
-"""How two vectors become one: sum, mean and maximum of float32, bfloat16 and whole numbers, on any
+"""Sums of two vectors: sum, mean and maximum of float32, bfloat16 and whole numbers, on any
 transport alike.
 
 bfloat16 is added in float32 and rounded after every addition, so that what is sent has the size of
@@ -46,7 +46,7 @@ def combiner(reduction: Reduction, dtype: np.dtype[Any]) -> Combine:
 
 
 def finish(reduction: Reduction, vector: Array, rank_count: int) -> None:
-    """What remains to be done when all have been combined, in place."""
+    """Do what remains when all have been combined, in place."""
     if reduction is not Reduction.MEAN:
         return
     if vector.dtype.name == _BFLOAT16:

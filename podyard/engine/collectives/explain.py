@@ -213,7 +213,7 @@ def progress(found: ExplainedSlice, frame: Frame) -> list[list[float]]:
 
 
 def coordinates(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Where the chip is, per dimension: ranks count the last dimension first."""
+    """Return where the chip is, per dimension: ranks count the last dimension first."""
     found = []
     for extent in reversed(shape):
         rank, position = divmod(rank, extent)
@@ -272,7 +272,7 @@ def _frames(schedule: Schedule) -> Iterator[Frame]:
 
 
 def headline(trace: Trace, frame: Frame) -> str:
-    """Which step a frame is."""
+    """Return which step a frame is."""
     if not frame.number:
         return "Start: nothing is added yet"
     steps = len(trace.frames) - 1
@@ -281,7 +281,7 @@ def headline(trace: Trace, frame: Frame) -> str:
 
 
 def sentences(trace: Trace, frame: Frame) -> list[str]:
-    """What moves in a step, in words: one line for all of a ring, one for each colour of a
+    """Return what moves in a step, in words: one line for all of a ring, one for each colour of a
     slice."""
     if not frame.moves:
         names = (
@@ -313,7 +313,7 @@ def sentences(trace: Trace, frame: Frame) -> list[str]:
 
 
 def facts(trace: Trace) -> list[str]:
-    """What is to be said once: bytes and seconds in all, and where they come from."""
+    """Return what is to be said once: bytes and seconds in all, and where they come from."""
     if isinstance(trace, Ring):
         return _ring_facts(trace)
     if not trace.colours:

@@ -332,7 +332,7 @@ class _SlicePicture:
         return [(out, (out[0] + far, out[1])), ((into[0] - far, into[1]), into)]
 
     def _port(self, rank: int, dimension: int, way: int, lane: float) -> Point:
-        """Where an arrow touches a chip's box."""
+        """Return where an arrow touches a chip's box."""
         x, y = self._corner(rank)
         if dimension == 0:
             return x + _BOX_WIDTH / 2 + lane, y - 3.0 if way < 0 else y + self.box + 3.0

@@ -1,4 +1,4 @@
-"""Who sends which chunks to whom, step by step: a collective as data.
+"""Schedules: which chunks each sends to whom, step by step: a collective as data.
 
 Three readers: the timing model counts it, a transport runs it, and a test proves it without running
 it.
@@ -17,7 +17,7 @@ from podyard.base.errors import invalid
 
 
 class CollectiveKind(StrEnum):
-    """What a collective gives, to ranks 0 to k - 1 with a vector of chunks each."""
+    """The result of a collective, for ranks 0 to k - 1 with a vector of chunks each."""
 
     ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"
@@ -28,7 +28,7 @@ class CollectiveKind(StrEnum):
 
 
 class Op(StrEnum):
-    """What a receiver does with a chunk: `ADD` replaces the own chunk by received + own, in this
+    """The action of a receiver on a chunk: `ADD` replaces the own chunk by received + own, in this
     order (for maxima, by the larger one)."""
 
     ADD = "add"

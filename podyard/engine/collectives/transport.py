@@ -1,4 +1,4 @@
-"""What a schedule runs on: messages between ranks.
+"""Transports for schedules: messages between ranks.
 
 A process holds one rank or several. A transport carries what its ranks send, to ranks of the same
 process or of others; the runner does not know which.
@@ -20,7 +20,7 @@ Vector = NDArray[np.float32]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tag:
-    """What a message is: block `block` of chunks `chunk` and following (the receiver's), of step
+    """The tag of a message: block `block` of chunks `chunk` and following (the receiver's), of step
     `step` of the `sequence`-th collective."""
 
     sequence: int

@@ -207,15 +207,16 @@ def bytes_of(array: Array) -> memoryview:
 
 
 class _Outgoing:
-    """What one leaving link still has to write. Used by one thread, on a socket that never
-    blocks."""
+    """The bytes that one leaving link still has to write. Used by one thread, on a socket that
+    never blocks."""
 
     def __init__(self, stream: TcpStream) -> None:
         self.stream = stream
         self._views: deque[memoryview] = deque()
 
     def put(self, header: bytes, payload: memoryview) -> None:
-        """What the socket does not take at once is copied: the sender goes on to overwrite it."""
+        """Write, and copy what the socket does not take at once: the sender goes on to overwrite
+        it."""
         taken = self.stream.write_both_now(header, payload) if self.write_some() else 0
         if taken < len(header):
             self._views.append(memoryview(header[taken:]))

@@ -330,7 +330,7 @@ class WindowFile:
         return memoryview(self.memory)[start : start + 4].cast("I"), address
 
     def is_abandoned(self) -> bool:
-        """Whether its maker has ended: the kernel has taken the lock back."""
+        """Return whether its maker has ended: the kernel has taken the lock back."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -61,7 +61,8 @@ class Stream(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Membership:
-    """What a process must show: the ring key, the epoch it belongs to and the digest of its run."""
+    """The proof that a process must show: the ring key, the epoch it belongs to and the digest of
+    its run."""
 
     key: bytes
     epoch: int

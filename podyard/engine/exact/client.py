@@ -48,7 +48,7 @@ _WORKER = tuple(python_command("-m", "podyard.engine.exact.worker"))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExactVerdict:
-    """What the compiler says of one program on one slice. All figures are of one device: a core on
+    """The compiler's answer for one program on one slice. All figures are of one device: a core on
     v2 and v3, a chip from v4 on.
 
     `cycles`: the sum over `ops`, as if they ran one after another; collectives and asynchronous
@@ -85,7 +85,7 @@ class ExactVerdict:
 
 
 def is_installed() -> bool:
-    """Whether the TPU compiler can be asked here."""
+    """Return whether the TPU compiler can be asked here."""
     return all(importlib.util.find_spec(name) is not None for name in ("jax", "libtpu"))
 
 
@@ -332,7 +332,7 @@ class _ExactWorker:
         return answer
 
     def is_wanted_elsewhere(self) -> bool:
-        """Whether another process waits for this worker to end."""
+        """Return whether another process waits for this worker to end."""
         try:
             with _open(self._turnstile_path) as turnstile:
                 return not _try_lock(turnstile)
@@ -419,7 +419,7 @@ def _locks(folder: Path | None) -> tuple[Path, Path]:
 
 
 def _target(kind: AcceleratorType) -> dict[str, object]:
-    """How libtpu names the slice."""
+    """Return how libtpu names the slice."""
     name = kind.generation.name
     return {
         "topology": f"{name}:{kind.topology.text}" + ("_twisted" if kind.topology.twisted else ""),

@@ -86,7 +86,7 @@ class ExactCollective:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HloSummary:
-    """What one device executes in one call. Loops in `unknown_trip_loops` are counted once; of a
+    """The work of one device in one call. Loops in `unknown_trip_loops` are counted once; of a
     conditional in `conditionals` only the branch with most cycles is counted. `fetched_bytes`: what
     asynchronous copies move between the chip and its memory, which has no cycles."""
 
@@ -387,8 +387,8 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
-    """How often `start, start + step, ...` passes `direction limit` before it first fails; None if
-    never or unknown."""
+    """Return how often `start, start + step, ...` passes `direction limit` before it first fails;
+    None if never or unknown."""
     if direction in ("GT", "GE"):
         start, step, limit, direction = -start, -step, -limit, _MIRRORED[direction]
     if direction == "LE":

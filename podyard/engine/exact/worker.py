@@ -165,7 +165,7 @@ class _Compiler:
 
 
 def _without_shardings(module: Any, attributes: str) -> list[bool]:
-    """Which arguments or results of the module's main function say nothing of how they are
+    """Return which arguments or results of the module's main function say nothing of how they are
     split."""
     main = next(
         op
@@ -187,7 +187,7 @@ def _translate(error: Exception) -> PodyardError:
 
 
 def answer(compiler: _Compiler, request: Mapping[str, Any]) -> dict[str, object]:
-    """What the compiler says to one request `{stablehlo, topology, host_bounds, chip_config,
+    """Return what the compiler says to one request `{stablehlo, topology, host_bounds, chip_config,
     partitions, options}`.
 
     Either `{verdict: {...}}`, or with `out_of_memory_text` in place of figures, or `{error: {code,

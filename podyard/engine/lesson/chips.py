@@ -132,7 +132,7 @@ def sources(name: str) -> Picture:
 
 
 def cores_text(one: Generation) -> str:
-    """What computes on a chip, in words."""
+    """Return what computes on a chip, in words."""
     cores = f"{one.cores_per_chip} core" + ("s" if one.cores_per_chip > 1 else "")
     units = one.mxu_count_per_core
     each = " each" if one.cores_per_chip > 1 else ""

@@ -179,7 +179,7 @@ def _bars(factors: Mapping[str, float], bandwidth: float) -> str:
 def edge_tpu(
     macs: int = 300_000_000, weight_bytes: int = 4_000_000, activation_bytes: int = 150_000
 ) -> Picture:
-    """What is published of the Edge TPU, and the least time of one inference. Raises
+    """Return what is published of the Edge TPU, and the least time of one inference. Raises
     INVALID_ARGUMENT."""
     estimate = analyze_int8(macs, weight_bytes, activation_bytes)
     facts = [

@@ -1,5 +1,4 @@
-"""What all pictures of a lesson have in common: a title, HTML with SVG in it, and one style
-sheet."""
+"""Common parts of all pictures of a lesson: a title, HTML with SVG in it, and one style sheet."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Picture:
     packages: tuple[str, ...] = (PACKAGE,)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the picture with its styles."""
+        """Return what a notebook shows: the picture with its styles."""
         names = [(PACKAGE, STYLE), (PACKAGE, film.STYLE)]
         names += [(package, film.OWN_STYLE) for package in self.packages if package != PACKAGE]
         styles = "".join(film.asset(package, name) for package, name in names)

@@ -1,1 +1,1 @@
-"""What a matrix unit computes: the slow specification and the fast path."""
+"""Products as a matrix unit computes them: the slow specification and the fast path."""

@@ -196,7 +196,8 @@ def as_text(trace: Trace) -> str:
 
 
 def sentences(cycle: ArrayCycle) -> list[str]:
-    """What passed the edges, in words: up to one line for each edge and one for the results."""
+    """Return what passed the edges, in words: up to one line for each edge and one for the
+    results."""
     lines = []
     for edge in ("left", "top"):
         names = [

@@ -65,7 +65,7 @@ def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | N
 
 
 def _results(trace: Trace, shown: ArrayCycle) -> tuple[Plane, Mapping[tuple[str, int, int], str]]:
-    """What has left the array for y up to a cycle, and the classes of its cells."""
+    """Return what has left the array for y up to a cycle, and the classes of its cells."""
     plane: list[list[float | int | None]] = [[None] * len(line) for line in trace.y]
     classes = {}
     for cycle in trace.cycles[: shown.number + 1]:
@@ -77,8 +77,8 @@ def _results(trace: Trace, shown: ArrayCycle) -> tuple[Plane, Mapping[tuple[str,
 
 
 def _data(trace: Trace) -> dict[str, Any]:
-    """What the script shows, as texts. Planes repeat (weights stay), so that each is there once:
-    `texts[index]`."""
+    """Return what the script shows, as texts. Planes repeat (weights stay), so that each is there
+    once: `texts[index]`."""
     texts: dict[str, int] = {}
 
     def kept_cells(cells: Iterable[str]) -> int:
@@ -109,8 +109,8 @@ def _texts(plane: Plane) -> list[str]:
 
 
 def _kinds(cycle: ArrayCycle) -> list[str]:
-    """What a cell does: `work` adds a product, `hold` only keeps or passes something on, `idle` is
-    empty."""
+    """Return what a cell does: `work` adds a product, `hold` only keeps or passes something on,
+    `idle` is empty."""
     kinds = []
     for line in zip(cycle.working, cycle.activations, cycle.weights, cycle.sums, strict=True):
         for working, *registers in zip(*line, strict=True):

@@ -122,8 +122,8 @@ class SystolicArray:
 
 
 def prepare(x: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
-    """What the cells see: float32 operands rounded to bfloat16 (kept in float32), int8 operands
-    widened to int32.
+    """Return what the cells see: float32 operands rounded to bfloat16 (kept in float32), int8
+    operands widened to int32.
 
     x [m, k] and w [k, n]. Raises PodyardError INVALID_ARGUMENT for anything but matrices of fitting
     shapes and of one of the two types, for an empty one, and for 8-bit integers deeper than
@@ -271,8 +271,8 @@ def _folds(on_rows: int, on_columns: int, streamed: int, rows: int, columns: int
 
 
 def _skew(operands: Matrix, lanes: int, ticks: int) -> Matrix:
-    """What enters an edge of `lanes` lanes in each of `ticks` cycles. Lane i of operands [t, used
-    lanes] is i late."""
+    """Return what enters an edge of `lanes` lanes in each of `ticks` cycles. Lane i of operands [t,
+    used lanes] is i late."""
     edges = np.zeros((ticks, lanes), operands.dtype)
     for lane in range(operands.shape[1]):
         edges[lane : lane + operands.shape[0], lane] = operands[:, lane]

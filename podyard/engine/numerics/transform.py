@@ -84,7 +84,7 @@ _BFLOAT16_MAX = np.float32(float.fromhex("0x1.fep127"))
 
 @dataclasses.dataclass(frozen=True)
 class _Rules:
-    """What the interpreter is asked for."""
+    """The options of the interpreter."""
 
     parts: int
     fast: bool

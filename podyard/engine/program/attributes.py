@@ -23,6 +23,7 @@ import numpy as np
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.cost.custom_call import KERNEL, read_kernel_cost
+from podyard.engine.program.custom_calls import host_call_names
 from podyard.engine.program.ir import HloOperation, TensorType
 
 _RENAMED = {
@@ -80,7 +81,8 @@ def normalise(
             given.get("call_target_name"),
         )
         cost = read_kernel_cost(given, str(target))
-        return {"target": str(target)} | ({} if cost is None else {KERNEL: cost})
+        kernel = {} if cost is None else {KERNEL: cost}
+        return {"target": str(target)} | host_call_names(given, str(target)) | kernel
     if opcode == "scatter":
         return _scatter(given, operands)
     names = _RENAMED.get(opcode, {})
@@ -95,7 +97,7 @@ def normalise(
 
 
 def _reducer(operation: HloOperation, positional: Sequence[object]) -> str:
-    """What a reduction does with two numbers: `applies stablehlo.maximum`, or a body of one
+    """Return what a reduction does with two numbers: `applies stablehlo.maximum`, or a body of one
     operation; else nothing."""
     named = [str(item) for item in positional]
     if "applies" in named[:-1]:
@@ -279,9 +281,9 @@ def _slice(given: dict[str, object], positional: Sequence[object], rank: int) ->
 def contradiction(
     operation: HloOperation, operands: Sequence[TensorType], results: Sequence[TensorType]
 ) -> str:
-    """What makes an operation impossible: too few operands, axes that its arrays do not have,
-    shapes that do not follow from each other. Empty where there is nothing; not all that a verifier
-    knows, but all that the models rely on."""
+    """Return what makes an operation impossible: too few operands, axes that its arrays do not
+    have, shapes that do not follow from each other. Empty where there is nothing; not all that a
+    verifier knows, but all that the models rely on."""
     opcode = operation.opcode
     least = 0 if opcode in _WITHOUT_OPERANDS else _LEAST_OPERANDS.get(opcode, 1)
     if len(operands) < least or (opcode in _SAME_SHAPE and len(operands) > least):

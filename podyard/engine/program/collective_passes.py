@@ -1,4 +1,4 @@
-"""What the TPU compiler does to the collectives of a program that was split: found in compiled
+"""Changes of the TPU compiler to the collectives of a program that was split: found in compiled
 programs.
 
 Sums that are added up are summed over devices once. A sum over all devices of which a part is
@@ -36,7 +36,7 @@ _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Links:
-    """What the compiler's choices depend on.
+    """The links that the compiler's choices depend on.
 
     `torus`: the chips of the slice in each dimension, none where the program does not take all of
     them. `ring_rows`: see `into_rings`. `joined_bytes`: scattered sums of n devices are joined
@@ -160,11 +160,12 @@ def _scattered(
     links: Links,
     order: Sequence[int],
 ) -> list[HloOperation]:
-    """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its
-    part, over all of a square, of one dimension, and where parts are not whole in lanes or would be
-    padded by half. Other parts that are not an even number of tiles are scattered with padding, and
-    then moved between devices: gives these permutations. `order`: of the axes, where the sum is
-    only read transposed; it lies as it is read, in two dimensions where both ways pad as much."""
+    """Return what the compiler makes of a scattered sum. It is a whole one, of which each then
+    takes its part, over all of a square, of one dimension, and where parts are not whole in lanes
+    or would be padded by half. Other parts that are not an even number of tiles are scattered with
+    padding, and then moved between devices: gives these permutations. `order`: of the axes, where
+    the sum is only read transposed; it lies as it is read, in two dimensions where both ways pad as
+    much."""
     attributes, torus = operation.attributes, links.torus
     axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
     is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
@@ -217,8 +218,8 @@ def _in_pieces(rows: int, row_size: int, devices: int, links: Links) -> int:
 
 
 def _is_free(makers: dict[int, HloOperation], value: int) -> bool:
-    """Whether the compiler chooses how a value lies: not what is scattered into, and not what is
-    added up of an argument, which lies as that does."""
+    """Return whether the compiler chooses how a value lies: not what is scattered into, and not
+    what is added up of an argument, which lies as that does."""
     maker = makers.get(value)
     while maker is not None and maker.opcode == "convert":
         maker = makers.get(maker.operands[0])
@@ -243,8 +244,8 @@ def _is_product(makers: dict[int, HloOperation], value: int) -> bool:
 
 
 def _is_turned(shape: Sequence[int], otherwise: bool) -> bool:
-    """Whether an array has its last dimension in rows: where that needs less padding; `otherwise`
-    where it is equal."""
+    """Return whether an array has its last dimension in rows: where that needs less padding;
+    `otherwise` where it is equal."""
 
     def padded(lanes: int, rows: int) -> int:
         return _up(lanes, _LANES) * _up(rows, _TILE_ROWS)

@@ -1,4 +1,4 @@
-"""Which sums over devices are one collective (openxla/xla, all_reduce_combiner.cc and
+"""Sums over devices that are one collective (openxla/xla, all_reduce_combiner.cc and
 collective_combiner_utils.h). The direction was read off compiled programs: from the last operation
 to the first. No JAX in here."""
 

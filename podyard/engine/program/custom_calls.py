@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from podyard.base.kernel_cost import HOST_CALL
 from podyard.engine.program.ir import DEVICE, HOST, HOST_KINDS
 
 # Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla,
@@ -14,6 +15,16 @@ SHARDING_CALLS = {
     "SPMDShardToFullShape": "unshard",
     "annotate_device_placement": "optimization_barrier",
 }  # fmt: skip
+
+_NAME_CHARACTERS_MAX = 100
+
+
+def host_call_names(attributes: Mapping[str, object], target: str) -> dict[str, object]:
+    """Return the attribute of a custom call that names its operations of the host."""
+    config = attributes.get("backend_config")
+    if target != HOST_CALL or not isinstance(config, str):
+        return {}
+    return {HOST_CALL: config.strip('"')[:_NAME_CHARACTERS_MAX]}
 
 
 def memory_of(attributes: Mapping[str, object]) -> str:

@@ -1,5 +1,5 @@
-"""What an estimate does not know: it makes figures lower bounds, and every report says so (DESIGN,
-9.9). No JAX."""
+"""Doubts of an estimate: they make figures lower bounds, and every report says so (DESIGN, 9.9).
+No JAX."""
 
 from __future__ import annotations
 
@@ -102,6 +102,11 @@ def unknown_body(where: str) -> Doubt:
         f"kernel body unknown (custom_call @tpu_custom_call at {where}): priced by its bytes only"
     )
     return Doubt("operation", "tpu_custom_call", reason, about_memory=False)
+
+
+def host_call(name: str, where: str) -> Doubt:
+    reason = f"{name} ({where}), run on the host: transfers are counted, the time there is not"
+    return Doubt("operation", f"host: {name}", reason, about_memory=False)
 
 
 def bytes_only(name: str, where: str) -> Doubt:

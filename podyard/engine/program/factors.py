@@ -1,5 +1,5 @@
-"""What the dimensions of an operation's arrays have to do with each other: its factors, as Shardy's
-sharding rules.
+"""Relations between the dimensions of an operation's arrays: its factors, as Shardy's sharding
+rules.
 
 A factor is a loop that the operation goes over; a dimension is one factor, or several (of a
 reshape). Source: openxla/shardy,
@@ -102,8 +102,8 @@ def rule_of(operation: HloOperation, operands: Sequence[Shape], results: Sequenc
 
 
 def has_rule(operation: HloOperation, operands: Sequence[Shape], results: Sequence[Shape]) -> bool:
-    """Whether what the operation does to its dimensions is known, or follows from their being the
-    same."""
+    """Return whether what the operation does to its dimensions is known, or follows from their
+    being the same."""
     return operation.opcode in _RULES or (
         bool(results) and all(shape in ((), results[0]) for shape in operands)
     )

@@ -436,8 +436,7 @@ class _JaxprReader:
         return found
 
     def _body(self, closed: Any, given: Sequence[int]) -> Body:
-        """A body with its parameters; `given`: outside values that stand for its first
-        arguments."""
+        """A body with its parameters; `given`: outside values in place of its first arguments."""
         jaxpr, consts = (
             (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
         )
@@ -473,8 +472,8 @@ class _JaxprReader:
         scope: dict[Any, int],
         operations: list[HloOperation],
     ) -> None:
-        """What the condition and the body take from outside is carried, too, as it is in
-        StableHLO."""
+        """Return a loop that carries what its condition and body take from outside, too, as it is
+        in StableHLO."""
         own, carried = (
             eqn.params["cond_nconsts"],
             eqn.params["cond_nconsts"] + eqn.params["body_nconsts"],
@@ -558,7 +557,8 @@ def type_of(aval: Any) -> TensorType:
 
 
 def _is_plain(eqn: JaxprEqn) -> bool:
-    """Whether a primitive is one operation of StableHLO, so that nothing has to be lowered."""
+    """Return whether a primitive is one operation of StableHLO, so that nothing has to be
+    lowered."""
     name = eqn.primitive.name
     if name == "convert_element_type":
         return bool(eqn.params["new_dtype"] != np.bool_)

@@ -304,7 +304,7 @@ class _Module(Outside):
         return [operation]
 
     def _place(self, operation: HloOperation, parts: OperationParts) -> dict[str, object]:
-        """How a sharding constraint wants its result to lie on the devices."""
+        """Return how a sharding constraint wants its result to lie on the devices."""
         given: object = None
         if parts.opcode.endswith("sharding_constraint"):
             given = parts.attributes.get(
@@ -320,8 +320,8 @@ class _Module(Outside):
     def _gspmd_border(
         self, operation: HloOperation, placed: dict[str, object]
     ) -> dict[str, object]:
-        """What crosses the border of a manual computation lies outside as the constraint there
-        says; all axes are manual, but for those that the constraint inside names."""
+        """Return what crosses the border of a manual computation lies outside as the constraint
+        there says; all axes are manual, but for those that the constraint inside names."""
         inner, outer = self._placed.get(operation.operands[0]), placed.get(PLACED)
         if operation.opcode == "shard":
             inner, outer = outer if isinstance(outer, Sharding) else None, inner

@@ -16,7 +16,7 @@ Parameter = tuple[str, TensorType, Mapping[str, object]]
 
 
 class Function:
-    """Where the body of a function starts and ends in the tokens, and its signature."""
+    """The tokens at which the body of a function starts and ends, and its signature."""
 
     def __init__(
         self, start: int, end: int, parameters: list[Parameter], results: list[TensorType],

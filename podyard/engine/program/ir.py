@@ -138,7 +138,7 @@ class Program:
                 self.donated[value] = free[self.types[value]].pop()
 
     def producer(self, value: int) -> HloOperation | None:
-        """What makes a value, in whatever body; None for parameters. Of a program that is
+        """Return what makes a value, in whatever body; None for parameters. Of a program that is
         complete."""
         if self._producers is None:
             self._producers = {made: step for step in walk(self.body) for made in step.results}

@@ -60,8 +60,8 @@ class _Loop:
         self.conditions = [inner.parameters for inner in asked]
 
     def hoist(self, earlier: list[HloOperation]) -> tuple[list[HloOperation], list[HloOperation]]:
-        """What comes before the loop, and what comes behind it. `earlier`: the operations until the
-        loop."""
+        """Return what comes before the loop, and what comes behind it. `earlier`: the operations
+        until the loop."""
         before: list[HloOperation] = []
         after: list[HloOperation] = []
         for place, carried in enumerate(self.body.parameters):

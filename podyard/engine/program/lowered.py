@@ -34,8 +34,9 @@ def lower_equation(eqn: JaxprEqn) -> Program | None:
 
 
 def behind_barrier(eqn: JaxprEqn) -> tuple[bool, ...]:
-    """Which operands of a call JAX hides behind an optimization barrier: those of a checkpoint on
-    the way back, so that nothing is shared with the way there. Empty for other calls."""
+    """Return which operands of a call JAX hides behind an optimization barrier: those of a
+    checkpoint on the way back, so that nothing is shared with the way there. Empty for other
+    calls."""
     hidden = eqn.params.get("prevent_cse", False)
     if not eqn.params.get("differentiated", False) or not hidden:
         return ()
@@ -68,8 +69,8 @@ def mark_remat(eqn: JaxprEqn, operations: Sequence[HloOperation], start: int) ->
 
 
 def call_sites(jaxpr: Jaxpr) -> Counter[int]:
-    """How many equations call the same function, by its identity: JAX lowers those to calls of one
-    function."""
+    """Return how many equations call the same function, by its identity: JAX lowers those to calls
+    of one function."""
     sites, stack, seen = Counter[int](), [jaxpr], {id(jaxpr)}
     while stack:
         for eqn in stack.pop().eqns:

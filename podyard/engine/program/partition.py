@@ -17,14 +17,10 @@ from podyard.engine.program.collective_passes import Links, improve
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.factors import Factor, Rule, has_rule, rule_of
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.program.propagation import (
-    Propagation,
-    dimension_axes,
-    factor_axes,
-    result_value,
-)
+from podyard.engine.program.propagation import dimension_axes, factor_axes, result_value
 from podyard.engine.program.reshard import Dims, loses_split, moves, shared_axes
 from podyard.engine.program.shardings import PLACED, Axes, Sharding
+from podyard.engine.program.spreads import Spread, spread_of
 from podyard.engine.program.sums import scatter_into_sums
 
 # Operations of which each device runs its own, whatever their operands.
@@ -42,21 +38,24 @@ _ALONE = Links()
 
 def partition(program: Program, links: Links = _ALONE) -> Program:
     """`program` for one of the devices of its mesh."""
-    program = scatter_into_sums(program)
     if program.mesh.devices == 1:
+        program = scatter_into_sums(program)
         own = dataclasses.replace(
             program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated}
         )
     else:
-        own = _Partitioner(program).run(links)
+        spread = spread_of(program)
+        own = _Partitioner(spread.simplified, spread).run(links)
     own.give_away()
     return own
 
 
 class _Partitioner:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, spread: Spread) -> None:
         self.program = program
         self.mesh = program.mesh
+        self.dims = {value: list(dims) for value, dims in spread.dims.items()}
+        self.rules = spread.rules
         self.global_types = list(program.types)
         self.types = list(program.types)
         self.doubts: list[Doubt] = []
@@ -71,9 +70,6 @@ class _Partitioner:
         self.detours: dict[int, Dims] = {}
 
     def run(self, links: Links) -> Program:
-        spread = Propagation(self.program, self.global_types)
-        spread.run()
-        self.dims, self.rules = spread.dims, spread.rules
         for value in range(len(self.global_types)):
             if value in self.dims:
                 self.types[value] = self.local(value, self._dims(value))
@@ -168,8 +164,8 @@ class _Partitioner:
         self.operations.append(dataclasses.replace(operation))
 
     def _manual_dims(self, placed: object, outer: int, inner: int) -> Dims:
-        """How an array is to lie for a manual computation: along its manual axes, and further as it
-        is used there."""
+        """Return how an array is to lie for a manual computation: along its manual axes, and
+        further as it is used there."""
         given = placed.dims if isinstance(placed, Sharding) else self._dims(outer)
         manual = placed.manual if isinstance(placed, Sharding) else ()
         return tuple(
@@ -497,7 +493,7 @@ class _Partitioner:
             self.known.update(dict.fromkeys(operation.results, max(steps) + 1))
 
     def _for_result(self, maker: HloOperation, tensor: int, wanted: Dims) -> Dims:
-        """How an operand lies where the result is to lie as `wanted`."""
+        """Return how an operand lies where the result is to lie as `wanted`."""
         rule = self.rules[id(maker)]
         return self._need(rule, tensor, self._project(rule, len(maker.operands), wanted))
 
@@ -588,7 +584,7 @@ class _Partitioner:
 
 
 def _is_remade(operation: HloOperation) -> bool:
-    """Whether each device makes what it needs of it, however it is split: numbers that are
+    """Return whether each device makes what it needs of it, however it is split: numbers that are
     known."""
     return operation.opcode in ("constant", "iota") or (
         operation.opcode == "broadcast_in_dim" and not operation.ints("dims")
@@ -603,7 +599,7 @@ def _without(axes: Axes, others: Iterable[int]) -> Axes:
 
 
 def _unless_added(operation: HloOperation) -> dict[str, str]:
-    """What a reduction does with numbers if it does not add them: a collective joins others that do
-    the same."""
+    """Return what a reduction does with numbers if it does not add them: a collective joins others
+    that do the same."""
     by = operation.text("by") if operation.opcode == "reduce" else ""
     return {} if by in _ADDING else {"by": by}

@@ -70,7 +70,8 @@ def edge_rule(shape: Shape, count: int) -> Rule:
 def factor_axes(
     mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes
 ) -> dict[int, Axes]:
-    """Which axes of a dimension split which of its factors; what fits none of them is left out."""
+    """Return which axes of a dimension split which of its factors; what fits none of them is left
+    out."""
     return _project(mesh, factors, sizes, axes)[0]
 
 
@@ -232,15 +233,15 @@ class Propagation:
             self._add(node)
 
     def _wish(self, value: int, sharding: Sharding) -> None:
-        """What is to be split in one way only is so from its maker on; what a loop carries is not
-        bound by it."""
+        """Wish that what is to be split in one way only is so from its maker on; what a loop
+        carries is not bound by it."""
         is_bound = value in self.dims or value in self._closed or value in self._carried
         if not is_bound and not any(sharding.open_dims):
             self._place(value, sharding)
 
     def _edges(self, operation: HloOperation) -> None:
-        """What a loop carries is one value from turn to turn, and what it never changes is the
-        value outside; a branch gives what is behind it."""
+        """Return edges of a loop, which carries one value from turn to turn; what it never changes
+        is the value outside; a branch gives what is behind it."""
         is_loop = operation.opcode == "while"
         sources = [
             [body.results[n] for body in operation.bodies[is_loop:]]
@@ -425,7 +426,8 @@ class Propagation:
 
 
 def _is_choice(operation: HloOperation, shapes: Sequence[Shape]) -> bool:
-    """Whether a scatter puts one number into each row: the compiler compares places and chooses."""
+    """Return whether a scatter puts one number into each row: the compiler compares places and
+    chooses."""
     if operation.opcode != "scatter" or len(shapes) != 3 or not shapes[0]:
         return False
     *rows, places = shapes[0]
@@ -455,7 +457,7 @@ def _from_results(body: Body) -> list[HloOperation]:
 
 
 def result_value(place: int) -> int:
-    """How the outside of a result of the program is numbered."""
+    """Return how the outside of a result of the program is numbered."""
     return -1 - place
 
 

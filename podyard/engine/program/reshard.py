@@ -1,5 +1,4 @@
-"""How an array gets from one sharding to another: the collectives, in their order, that XLA's SPMD
-partitioner makes.
+"""Resharding of an array: the collectives, in their order, that XLA's SPMD partitioner makes.
 
 Source: openxla/xla, xla/service/spmd/spmd_partitioner.cc (PartitionedHlo::ReshardNoCache): a
 permutation where the parts are as large, an all-to-all where axes change their dimension, slices
@@ -58,6 +57,9 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
         ):
             step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
     _exchange_all(now, wanted, step)
+    _exchange_as_many(mesh, now, wanted, step)
+    if tuple(now) == wanted:
+        return found
     _slice(now, wanted, step)
     for dimension, axes in enumerate(wanted):
         kept = _common(now[dimension], axes)
@@ -122,6 +124,31 @@ def _exchange(
     step("all_to_all", moved, target, **{f"d{source}": rest, f"d{target}": there})
     if there != wanted[target]:
         step("collective_permute", there, target, **{f"d{target}": wanted[target]})
+
+
+def _exchange_as_many(mesh: Mesh, now: list[Axes], wanted: Dims, step: Callable[..., None]) -> None:
+    """Add the all-to-all between a dimension that is split too often and one that is split too
+    rarely by the same factor, whatever the axes; devices change places after it
+    (GetReshardAllToAllSourceTargetDims, then a permutation where all parts are as large)."""
+    has, wants = [mesh.extent(axes) for axes in now], [mesh.extent(axes) for axes in wanted]
+    odd = [d for d in range(len(has)) if has[d] != wants[d]]
+    if len(odd) != 2 or has[odd[0]] * has[odd[1]] != wants[odd[0]] * wants[odd[1]]:
+        return
+    source, target = sorted(odd, key=lambda d: wants[d] > has[d])
+    own = now[source]
+    place = next((n for n in range(len(own)) if mesh.extent(own[:n]) == wants[source]), None)
+    if place is None:
+        return
+    moved = own[place:]
+    step(
+        "all_to_all",
+        moved,
+        target,
+        **{f"d{source}": own[:place], f"d{target}": now[target] + moved},
+    )
+    if tuple(now) != wanted:
+        changes = {f"d{d}": axes for d, axes in enumerate(wanted)}
+        step("collective_permute", _differing(now, wanted), target, **changes)
 
 
 def _slice(now: list[Axes], wanted: Dims, step: object) -> None:

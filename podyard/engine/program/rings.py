@@ -67,8 +67,8 @@ def into_rings(program: Program, body: Body, rows: int) -> None:
 
 
 def _axis(program: Program, product: HloOperation, whole: int, dim: int, is_sum: bool) -> str:
-    """Which size of the product is split into parts: rows `m`, columns `n`, or the depth `k`; `sum
-    m` of a sum."""
+    """Return which size of the product is split into parts: rows `m`, columns `n`, or the depth
+    `k`; `sum m` of a sum."""
     batch = len(product.ints("lhs_batching"))
     if is_sum:
         rows = len(program.types[product.operands[0]].shape) - len(product.ints("lhs_contracting"))

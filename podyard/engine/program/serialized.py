@@ -1,5 +1,5 @@
-"""StableHLO that is not text: artifacts of `jax.export` and MLIR bytecode. JAX reads them, and only
-when asked to."""
+"""StableHLO that is not text: artifacts of `jax.export`, MLIR bytecode, and HLO that is converted.
+JAX reads them, and only when asked to."""
 
 from __future__ import annotations
 
@@ -45,6 +45,23 @@ def text_of_bytes(data: bytes) -> str:
         raise invalid(
             f"the bytes are no program that JAX can read: {str(error)[:200]}", "module"
         ) from error
+
+
+def text_of_hlo(data: bytes) -> str:
+    """Return the text of a serialized HLO module as StableHLO.
+
+    Raises PodyardError FAILED_PRECONDITION where JAX, whose converter this is, is not installed,
+    INVALID_ARGUMENT for other bytes.
+    """
+    try:
+        jaxlib: Any = importlib.import_module("jaxlib._jax")
+        return _text_of_bytecode(jaxlib.mlir.hlo_to_stablehlo(data))
+    except (ImportError, AttributeError) as error:
+        raise failed_precondition(
+            f"a module as HLO is read by JAX (podyard[engine]): {error}"
+        ) from error
+    except Exception as error:  # what a decoder makes of damaged bytes is any exception
+        raise invalid(f"the bytes are no HLO module: {str(error)[:200]}", "module") from error
 
 
 def _text_of_exported(data: bytes) -> str:

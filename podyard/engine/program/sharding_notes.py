@@ -55,10 +55,9 @@ class ShardingNotes:
         return self._reader.mesh
 
     def check_meshes(self) -> int:
-        """How many devices the module is written for. JAX leaves `mhlo.num_partitions` at 1 where
-        only a shard_map has
-        a mesh. Raises PodyardError INVALID_ARGUMENT for a mesh of any other size than
-        `mhlo.num_partitions`."""
+        """Return how many devices the module is written for. JAX leaves `mhlo.num_partitions` at 1
+        where only a shard_map has a mesh. Raises PodyardError INVALID_ARGUMENT for a mesh of any
+        other size than `mhlo.num_partitions`."""
         largest = max((math.prod(sizes.values()) for sizes in self.meshes.values()), default=1)
         if self.partitions == 1:
             self.partitions = largest

@@ -74,7 +74,7 @@ def share_gathers(program: Program, body: Body) -> None:
 def _users(
     program: Program, body: Body, makers: dict[int, HloOperation], order: Iterable[int]
 ) -> dict[int, list[int]]:
-    """Which operations read a value, in `order`, once the program is simplified."""
+    """Return which operations read a value, in `order`, once the program is simplified."""
     twins = _twins(program, body)
     users: dict[int, list[int]] = {}
     for index in order:
@@ -88,7 +88,8 @@ def _users(
 
 
 def _twins(program: Program, body: Body) -> dict[int, int]:
-    """What is worked out a second time from the same values, and what it was the first time."""
+    """Return what is worked out a second time from the same values, and what it was the first
+    time."""
     first: dict[tuple[object, ...], int] = {}
     twins: dict[int, int] = {}
     for operation in body.operations:
@@ -163,10 +164,10 @@ def _heights(
     places: dict[int, int],
     makers: dict[int, HloOperation],
 ) -> list[int]:
-    """How far each operation is from the end, as the compiler counts: users are taken one after the
-    other, and each is
-    a step more than the one before, or than itself if that is higher. Each array that a loop gives
-    is a user of it; what a loop is given is put together in one more step."""
+    """Return how far each operation is from the end, as the compiler counts: users are taken one
+    after the other, and each is a step more than the one before, or than itself if that is higher.
+    Each array that a loop gives is a user of it; what a loop is given is put together in one more
+    step."""
     scaled = {
         id(one)
         for one in body.operations
@@ -208,7 +209,7 @@ def _heights(
 
 
 def _is_place(operation: HloOperation, value: int) -> bool:
-    """Whether a value says where a scatter puts its rows."""
+    """Return whether a value says where a scatter puts its rows."""
     return (
         operation.opcode == "scatter"
         and value in operation.operands[len(operation.operands) // 2 :][:1]
@@ -235,7 +236,7 @@ def _places(body: Body) -> dict[int, int]:
 
 
 def _kept_as_they_are(operation: HloOperation) -> dict[int, None]:
-    """What a loop reads and does not change: that comes last of what it is given."""
+    """Return what a loop reads and does not change: that comes last of what it is given."""
     if operation.opcode != "while":
         return {}
     inner = operation.bodies[-1]
@@ -254,8 +255,8 @@ def _is_gone_later(
     program: Program, operation: HloOperation, body: Body, users: dict[int, list[int]],
     makers: dict[int, HloOperation], scaled: set[int],
 ) -> bool:  # fmt: skip
-    """Whether an operation is simplified away until gathers are shared. What is multiplied by one
-    constant and then another is multiplied once."""
+    """Return whether an operation is simplified away until gathers are shared. What is multiplied
+    by one constant and then another is multiplied once."""
     if not operation.results:
         return False
     used_by = [body.operations[user] for user in users.get(operation.results[0], ())]
@@ -276,8 +277,8 @@ def _is_gone_later(
 
 
 def _is_gone(program: Program, operation: HloOperation) -> bool:
-    """Whether the compiler has simplified an operation away: constraints, and dimensions of one
-    that come or go."""
+    """Return whether the compiler has simplified an operation away: constraints, and dimensions of
+    one that come or go."""
     if operation.opcode in ("optimization_barrier", "shard", "unshard"):
         return "placed" in operation.attributes
     if operation.opcode not in ("broadcast_in_dim", "reduce", "reshape"):

@@ -33,6 +33,8 @@ _MAX_DENSE = 10_000
 
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x|\?x)*)([A-Za-z]\w*)(?:,.*)?>$", re.DOTALL)
 _COMPLEX = re.compile(r"tensor<((?:[0-9]+x)*)complex<(f32|f64)>>$")
+# Of dimensions of bounded size, "?" of the others.
+_BOUNDS = re.compile(r"#stablehlo\.bounds<([0-9?,\s]*)>")
 _DTYPES = {"i1": "pred", "i4": "s4", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64"} | {
     f"ui{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
 }
@@ -207,9 +209,8 @@ class Reader:
         return name
 
     def alias(self, name: SourceToken) -> None:
-        """What stands behind `#name` at the outside of a module. Names in it stay names, else each
-        could double the
-        one before."""
+        """Return the text behind `#name` at the outside of a module. Names in it stay names, else
+        each could double the one before."""
         self.expect("=")
         if self.peek() == "loc":
             self._locations[name.text] = self.location()
@@ -362,11 +363,19 @@ def tensor_type(token: SourceToken) -> TensorType:
     match = _TENSOR.match(token.text) or _COMPLEX.match(token.text)
     if match is None:
         raise syntax_error(token.line, f"{token.text[:80]!r} is not a tensor type")
-    if "?" in match[1]:
-        raise syntax_error(
-            token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones"
-        )
     sizes = match[1].split("x")[:-1]
+    if "?" in sizes:
+        # An array of bounded size has room for its bound, and is computed with it: what pads it
+        # is XLA's dynamic_padder.
+        bounds = _BOUNDS.search(token.text)
+        known = [] if bounds is None else [one.strip() for one in bounds[1].split(",")]
+        sizes = [two[1] if two[0] == "?" else two[0] for two in zip(sizes, known, strict=False)]
+    if not all(size.isdecimal() for size in sizes) or len(sizes) != match[1].count("x"):
+        raise syntax_error(
+            token.line,
+            f"{token.text} has a dynamic shape without a bound; programs for a TPU have static or "
+            "bounded ones",
+        )
     too_large = any(len(size) > _MAX_DIGITS for size in sizes)
     shape = () if too_large else tuple(int(size) for size in sizes)
     if too_large or math.prod(extent or 1 for extent in shape) >= 10**_MAX_DIGITS:

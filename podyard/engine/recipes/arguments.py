@@ -1,5 +1,5 @@
-"""What a program may be asked: arguments with a type, a default and bounds, checked before anything
-is traced."""
+"""Options of programs: arguments with a type, a default and bounds, checked before anything is
+traced."""
 
 from __future__ import annotations
 

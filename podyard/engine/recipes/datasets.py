@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from podyard.base.errors import failed_precondition, invalid
-from podyard.engine.training.input.augment import Normalise, Transform
+from podyard.engine.training.input.augment import Normalise, Resize, Transform
 from podyard.engine.training.input.formats import (
     ExampleFeature,
     read_cifar,
@@ -40,14 +41,20 @@ _TFRECORD = {"train": "*train*.tfrecord*", "test": "*test*.tfrecord*"}
 
 
 def images_of(
-    folder: str, shape: tuple[int, ...], augmentation: Transform | None = None, offset: float = 0.0
+    folder: str,
+    shape: tuple[int, ...],
+    augmentation: Transform | None = None,
+    offset: float = 0.0,
+    *,
+    resizes: bool = False,
+    classes: int | None = None,
 ) -> Callable[[], Input]:
-    """What reads the images of `folder`, of `shape` (a flat one, too), and gives bytes / 255 +
-    `offset`.
+    """Return the reader of the images of `folder` as bytes / 255 + `offset`. They are of `shape` (a
+    flat one, too), or of any size with `resizes`; labels are below `classes`.
 
     It raises PodyardError FAILED_PRECONDITION when there is no folder to read or nothing in it that
-    is known, INVALID_ARGUMENT for images of another size, and what the readers raise, which names
-    file and record.
+    is known, INVALID_ARGUMENT for images of another size or labels that are too large, and what the
+    readers raise, which names file and record.
     """
 
     def read() -> Input:
@@ -57,14 +64,32 @@ def images_of(
             )
         parts = _read(Path(folder), shape)
         train, test = (
-            _examples(parts[part], shape, f"{folder} ({part})") for part in ("train", "test")
+            _examples(
+                parts[part],
+                _shape_of(parts[part]["image"], shape[-1]) if resizes else shape,
+                f"{folder} ({part})",
+                classes,
+            )
+            for part in ("train", "test")
         )
-        normalise = Normalise(1 / _BYTE, offset)
-        return Input(
-            train, test, [*([augmentation] if augmentation else []), normalise], [normalise]
-        )
+        resize = (Resize(shape[0], shape[-1]),) if resizes else ()
+        normalise = (*resize, Normalise(1 / _BYTE, offset))
+        augmented = (augmentation,) if augmentation else ()
+        return Input(train, test, (*augmented, *normalise), normalise)
 
     return read
+
+
+def _shape_of(image: Any, channels: int) -> tuple[int, ...]:
+    """Return the shape of one of the images [n, h, w] or [n, h, w, c]; of rows of bytes, which say
+    no size, the square's."""
+    if image.ndim > 2:
+        return tuple(image.shape[1:]) if image.ndim > 3 else (*image.shape[1:], 1)
+    side = math.isqrt(image.shape[1])
+    if side * side == image.shape[1]:
+        return (side, side, 1)
+    side = math.isqrt(image.shape[1] // channels)
+    return (side, side, channels)
 
 
 def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
@@ -98,7 +123,7 @@ def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
     raise failed_precondition(f"{folder} has no data that is known; known are {known}")
 
 
-def _examples(arrays: Arrays, shape: tuple[int, ...], origin: str) -> Examples:
+def _examples(arrays: Arrays, shape: tuple[int, ...], origin: str, classes: int | None) -> Examples:
     image, label = arrays["image"], arrays["label"]
     if math.prod(image.shape[1:]) != math.prod(shape):
         raise invalid(f"{origin}: images are {image.shape[1:]}, the model takes {shape}", "data")
@@ -107,6 +132,10 @@ def _examples(arrays: Arrays, shape: tuple[int, ...], origin: str) -> Examples:
     labels = label.reshape(len(label), -1)
     if labels.shape[1] != 1:
         raise invalid(f"{origin}: labels are {label.shape[1:]}, not one number each", "data")
+    if classes is not None and labels.size and labels.max() >= classes:
+        raise invalid(
+            f"{origin}: a label is {labels.max()}, and the model has {classes} classes", "data"
+        )
     return Examples(
         {"image": image.reshape(-1, *shape), "label": labels[:, 0].astype(np.int32)}, origin
     )

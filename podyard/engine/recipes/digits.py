@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from podyard.base.errors import failed_precondition
 from podyard.base.rng import Streams
+from podyard.engine.training.input.augment import Normalise, Resize
 from podyard.engine.training.input.source import Examples
 from podyard.engine.training.recipe import Input
 
@@ -42,16 +43,22 @@ def load_digits() -> Input:
     )
 
 
+def digits_of(side: int) -> Callable[[], Input]:
+    """Return the reader of the digits as images [side, side, 3] of -0.5 to 0.5."""
+
+    def read() -> Input:
+        digits = load_digits()
+        transforms = (Resize(side, 3), Normalise(1.0, -0.5))
+        return Input(digits.train, digits.test, transforms, transforms)
+
+    return read
+
+
 def _read_table() -> NDArray[np.float64]:
     """[1797, 65]: 64 pixels, label. Read from the package's data file: importing scikit-learn for
     it takes as long as
     a hundred training steps."""
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise failed_precondition(
-            "the recipe digits-cnn needs scikit-learn: pip install 'podyard[demo]'"
-        )
-    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    path = datasets_of_sklearn() / "data" / "digits.csv.gz"
     if not path.is_file():
         from sklearn import datasets
 
@@ -59,6 +66,17 @@ def _read_table() -> NDArray[np.float64]:
         return np.column_stack([digits.data, digits.target])
     with gzip.open(path, "rt", encoding="ascii") as file:
         return np.loadtxt(file, delimiter=",")
+
+
+def datasets_of_sklearn() -> Path:
+    """Return the folder of data sets that scikit-learn carries. Raises PodyardError
+    FAILED_PRECONDITION when it is not installed."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise failed_precondition(
+            "this recipe's data comes with scikit-learn: pip install 'podyard[demo]'"
+        )
+    return Path(spec.origin).parent / "datasets"
 
 
 def stratified_split(

@@ -52,7 +52,7 @@ class Model:
     input: Callable[[], Input] = _no_data
 
     def init(self, streams: Streams) -> Variables:
-        """What training begins with."""
+        """Return what training begins with."""
         return Variables(
             *(
                 _map_named(lambda name, tensor: init_tensor(streams, name, tensor), tree)

@@ -59,8 +59,8 @@ class RecipeProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramManifest:
-    """What is known of a program before JAX is. `factory` is the module and the function that make
-    its model of the checked arguments."""
+    """The facts of a program that are known before JAX is imported. `factory` is the module and the
+    function that make its model of the checked arguments."""
 
     description: str
     default_global_batch: int
@@ -120,7 +120,10 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
             "ResNet-50 v1.5 on ImageNet; SGD with momentum, or LARS for large batches",
             1024,
             {
-                "imageSize": Whole(224, 64, 512, "height and width of the images, pixels"),
+                "variant": Choice("v1.5", ("v1", "v1.5"), "v1: Keras', v1.5: MLPerf's"),
+                "imageSize": Whole(224, 32, 512, "height and width of the images, pixels"),
+                "classes": Whole(1000, 2, 100_000, "number of classes"),
+                "data": _DATA,
                 "dtype": _FLOATS,
                 "optimizer": Choice("momentum", ("momentum", "lars"), "what moves the parameters"),
                 "learningRate": _rate(
@@ -145,6 +148,7 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
                 "heads": Whole(12, 1, 1024, "attention heads"),
                 "sequence": Whole(1024, 2, 1 << 20, "tokens that the model sees at once"),
                 "vocabulary": Whole(50257, 2, 1 << 24, "different tokens"),
+                "data": Text("", "folder of the data: *.txt, or train.bin and val.bin"),
                 "dtype": _FLOATS,
                 "scan": Flag(
                     None, "one traced block, run over all layers; otherwise one after the other"
@@ -179,7 +183,7 @@ def program_of(name: str, arguments: Mapping[str, object]) -> RecipeProgram:
 
 
 def model_of(name: str, arguments: Mapping[str, object]) -> Model:
-    """What `program_of` is made from; raises what that raises."""
+    """Return what `program_of` is made from; raises what that raises."""
     if name not in PROGRAMS:
         raise invalid(f"unknown program {name!r}: use {', '.join(sorted(PROGRAMS))}", "program")
     manifest = PROGRAMS[name]

@@ -1,4 +1,4 @@
-"""Where numbers come from: what parameters start as, and random examples. Numpy only, from named
+"""Sources of numbers: what parameters start as, and random examples. Numpy only, from named
 streams."""
 
 from __future__ import annotations

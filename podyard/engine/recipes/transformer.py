@@ -2,6 +2,7 @@
 embedding.
 
 Source: Radford et al., "Language models are unsupervised multitask learners" (2019), section 2.3.
+Its tensors are those of GPT-2, under other names: docs/howto/reference-models.md.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from podyard.base.errors import invalid
 from podyard.engine.recipes.layers import causal_attention, layer_norm
 from podyard.engine.recipes.model import Model
 from podyard.engine.recipes.tensors import Tensor, normal, numbers_below, ones, zeros
+from podyard.engine.recipes.texts import FEATURE, tokens_of
 from podyard.engine.training.optimizers import Adam
 
 # Training tokens of OpenWebText in the byte-pair encoding of 50,257 tokens.
@@ -26,6 +28,8 @@ _DATA_TOKENS = 9_035_582_198
 _UNROLLED_LAYERS_MAX = 4
 _DEVIATION = 0.02
 _EXPANSION = 4
+# Of the logits of all examples that are judged in one program.
+_JUDGED_BYTES_MAX = 256 << 20
 
 
 def transformer_lm(arguments: Mapping[str, Any]) -> Model:
@@ -49,13 +53,23 @@ def transformer_lm(arguments: Mapping[str, Any]) -> Model:
         scan=arguments["layers"] > _UNROLLED_LAYERS_MAX if scan is None else scan,
         remat=arguments["remat"],
     )
+    logits_bytes = 4 * network.sequence * network.vocabulary
+    data = tokens_of(
+        arguments["data"],
+        network.sequence,
+        network.vocabulary,
+        max(1, _JUDGED_BYTES_MAX // logits_bytes),
+    )
     return Model(
         params=network.params(),
-        features={"tokens": numbers_below(network.vocabulary, (network.sequence + 1,))},
+        features={FEATURE: numbers_below(network.vocabulary, (network.sequence + 1,))},
         loss=network.loss,
         optimizer=lambda _global_batch: Adam(arguments["learningRate"]),
         # The data is one long text; an example is a window, and windows share their edge tokens.
         example_count=max(1, (_DATA_TOKENS - 1) // network.sequence),
+        evaluate=network.evaluate,
+        predict=network.predict,
+        input=data,
     )
 
 
@@ -103,9 +117,23 @@ class TransformerLm:
     def loss(
         self, params: Any, statistics: Any, batch: Any, _key: Any
     ) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
+        return self.evaluate(params, statistics, batch)["loss"], ({}, statistics)
+
+    def evaluate(self, params: Any, _statistics: Any, batch: Any) -> Mapping[str, Any]:
         """Mean cross entropy of batch["tokens"] [n, sequence + 1]: each but the first, from those
         before it."""
-        tokens, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
+        tokens, targets = batch[FEATURE][:, :-1], batch[FEATURE][:, 1:]
+        logits = self.logits(params, tokens)
+        # By index, not by one-hot: a one-hot row is as long as the vocabulary.
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
+        return {"loss": -jnp.mean(chosen)}
+
+    def predict(self, params: Any, _statistics: Any, batch: Any) -> Any:
+        """[n, sequence]: the likeliest token behind each of the first `sequence` ones."""
+        return jnp.argmax(self.logits(params, batch[FEATURE][:, :-1]), axis=-1)
+
+    def logits(self, params: Any, tokens: Any) -> Any:
+        """[n, sequence] -> [n, sequence, vocabulary] in float32."""
         x = (params["embedding"][tokens] + params["positions"]).astype(self.dtype)
         block = jax.checkpoint(self._block) if self.remat else self._block
         if self.scan:
@@ -115,10 +143,7 @@ class TransformerLm:
                 x = block(x, own)
         x = layer_norm(x, params["norm"]["scale"], params["norm"]["bias"])
         table = params["embedding"].astype(self.dtype)
-        logits = jnp.einsum("nsw,vw->nsv", x, table, preferred_element_type=jnp.float32)
-        # By index, not by one-hot: a one-hot row is as long as the vocabulary.
-        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
-        return -jnp.mean(chosen), ({}, statistics)
+        return jnp.einsum("nsw,vw->nsv", x, table, preferred_element_type=jnp.float32)
 
     def _block(self, x: Any, own: Any) -> Any:
         """x [n, sequence, width] -> the same; `own`: the block's parameters."""

@@ -23,9 +23,8 @@ COST_DIGITS = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one type. `error` is None where the program can run there; a program that does
-    not fit has a
-    report and an error."""
+    """The outcome for one type. `error` is None where the program can run there; a program that
+    does not fit has a report and an error."""
 
     accelerator_type: str
     report: Report | None
@@ -33,7 +32,7 @@ class Outcome:
 
 
 def outcome_of(accelerator_type: str, make: Callable[[str], Report]) -> Outcome:
-    """What `make` reports of the type, or the expected failure that it raises."""
+    """Return what `make` reports of the type, or the expected failure that it raises."""
     try:
         report = make(accelerator_type)
     except PodyardError as error:

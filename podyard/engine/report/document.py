@@ -53,7 +53,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def confidence(estimate: Estimate) -> dict[str, Any]:
-    """Which figures are lower bounds, and why; nothing where none is."""
+    """Return which figures are lower bounds, and why; nothing where none is."""
     if not estimate.doubts:
         return {}
     bounds = [

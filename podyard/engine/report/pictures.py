@@ -96,7 +96,7 @@ def _kernels(report: Report, own: Sequence[Span], end: float, top: float) -> str
 
 
 def mostly(found: Sequence[Span]) -> str:
-    """What bounds most of the cycles of operations."""
+    """Return what bounds most of the cycles of operations."""
     cycles: dict[str, float] = {}
     for span in found:
         bound = span.op.bound if span.op is not None else "overhead"

@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 18, 24, 50
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Roof:
-    """What one device can do at most: bf16 flops per second on its matrix units, bytes per second
+    """The most that one device can do: bf16 flops per second on its matrix units, bytes per second
     from its HBM."""
 
     flops_per_second: float

@@ -31,8 +31,9 @@ _COUNT_UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HourlyPrice:
-    """What the whole slice costs for an hour when bought as `usage`, in nanos (1e-9) of `currency`;
-    None where there is no price, and `note` says why. With a price, `note` is its source."""
+    """The price of the whole slice for an hour when bought as `usage`, in nanos (1e-9) of
+    `currency`; None where there is no price, and `note` says why. With a price, `note` is its
+    source."""
 
     usage: str
     nanos_per_hour: int | None
@@ -107,9 +108,9 @@ class Report:
 
     @functools.cached_property
     def bound_seconds(self) -> Mapping[Bound, float]:
-        """What the step waits for. An operation counts for what bounds it; collectives are `ici`;
-        what the host takes longer and the fixed cost of kernels are `overhead`; computing time that
-        no operation explains is `unpriced`."""
+        """Return what the step waits for. An operation counts for what bounds it; collectives are
+        `ici`; what the host takes longer and the fixed cost of kernels are `overhead`; computing
+        time that no operation explains is `unpriced`."""
         estimate = self.estimate
         found: dict[Bound, float] = dict.fromkeys(BOUNDS, 0.0)
         for op in estimate.ops:
@@ -159,8 +160,8 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """What a step takes, what most of it waits for, whether it fits, and what is not modelled.
-        Operations without a bound give no share."""
+        """Return what a step takes, what most of it waits for, whether it fits, and what is not
+        modelled. Operations without a bound give no share."""
         estimate, share = self.estimate, self.bound_share
         waits = (
             f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
@@ -193,7 +194,7 @@ def bound_text(estimate: Estimate, seconds: float) -> str:
 
 
 def host_text(estimate: Estimate) -> str:
-    """What the host does for a step, and when."""
+    """Return what the host does for a step, and when."""
     when = "after every step (host loop)" if estimate.host_loop else "while the devices are busy"
     return (
         f"dispatch {time_text(estimate.dispatch_seconds)}, infeed "

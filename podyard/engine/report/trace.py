@@ -54,8 +54,8 @@ class Span:
 
 
 def spans(estimate: Estimate, expand_loops: bool = False) -> list[Span]:
-    """What each unit does and when, in order of time on every thread; two spans of a thread never
-    overlap.
+    """Return what each unit does and when, in order of time on every thread; two spans of a thread
+    never overlap.
 
     The step begins with dispatch and infeed, and the operations follow as the estimate has them;
     what collectives take beyond the operations that stand for them comes last. The spans of a unit

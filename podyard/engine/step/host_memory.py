@@ -39,12 +39,13 @@ _MOVES = frozenset({
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostCopy:
     """`at`: when its first reader starts (of a load), when its value is made (of a store); seconds
-    from the start of
-    the body."""
+    from the start of the body. `after`: when values are made that the host needs before it can
+    answer with this load, and how many bytes they have; None: the load waits for nothing."""
 
     is_load: bool
     nbytes: int
     at: float
+    after: tuple[float, int] | None = None
 
 
 def waited_seconds(
@@ -55,10 +56,12 @@ def waited_seconds(
 
     Nothing in a turn changes what another one copies, so a turn's copies run next to its neighbours
     as well: XLA pipelines them. Then the loop waits for the ends, and for what a link does not
-    move in the time of a turn.
+    move in the time of a turn. An answer of the host is waited for in its own turn.
     """
     rate = kind.generation.pcie_bytes_per_second / kind.generation.devices_per_chip
     alone = _alone_seconds(copies, body_seconds, rate)
+    if any(copy.after is not None for copy in copies):
+        return alone * turns
     loads, stores = (
         sum(copy.nbytes for copy in copies if copy.is_load == is_load) / rate
         for is_load in (True, False)
@@ -68,14 +71,21 @@ def waited_seconds(
 
 
 def _alone_seconds(copies: Sequence[HostCopy], body_seconds: float, rate: float) -> float:
-    """Return what a body waits that runs once."""
+    """Return what a body waits that runs once. What is made after a load's reader is as late as
+    that."""
     late = end = 0.0
+    delays: list[tuple[float, float]] = []
     for copy in sorted((one for one in copies if one.is_load), key=lambda one: one.at):
+        if copy.after is not None:
+            sent_at, nbytes = copy.after
+            end = max(end, sent_at + late + nbytes / rate)
         end += copy.nbytes / rate
         late = max(late, end - copy.at)
+        delays.append((copy.at, late))
     end = 0.0
     for copy in sorted((one for one in copies if not one.is_load), key=lambda one: one.at):
-        end = max(end, copy.at + late) + copy.nbytes / rate
+        delay = max((late for at, late in delays if at < copy.at), default=0.0)
+        end = max(end, copy.at + delay) + copy.nbytes / rate
     return max(late, end - body_seconds)
 
 

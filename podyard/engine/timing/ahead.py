@@ -31,7 +31,7 @@ class Ahead:
         self._leaving = 0.0
 
     def start(self, value: int, nbytes: float) -> bool:
-        """Whether an argument can be there from the start until it is read; if so, it is."""
+        """Return whether an argument can be there from the start until it is read; if so, it is."""
         last = next(
             (place for place, kernel in enumerate(self._kernels) if value in kernel.inputs), 0
         )
@@ -41,8 +41,8 @@ class Ahead:
         return True
 
     def fetch(self, nbytes: float, place: int) -> bool:
-        """Whether so many bytes can be fetched while the kernels before run, the nearest first; if
-        so, they are."""
+        """Return whether so many bytes can be fetched while the kernels before run, the nearest
+        first; if so, they are."""
         left, first = nbytes, place
         while left > 0 and first > 0 and self._room[first] >= nbytes:
             first -= 1
@@ -58,7 +58,8 @@ class Ahead:
         return True
 
     def hold(self, nbytes: float, first: int, last: int) -> bool:
-        """Whether so many bytes can lie on the chip from one kernel to another; if so, they do."""
+        """Return whether so many bytes can lie on the chip from one kernel to another; if so, they
+        do."""
         if self._room[first : last + 1].min() < nbytes:
             return False
         self._room[first : last + 1] -= nbytes

@@ -12,7 +12,7 @@ from podyard.hardware.cost_model import CostModel
 
 
 def kept_bytes(program: Program, kernel: Kernel) -> int:
-    """What the sums of a kernel take until it is done."""
+    """Return what the sums of a kernel take until it is done."""
     return sum(
         program.types[value].nbytes
         for operation in kernel.reductions
@@ -27,9 +27,9 @@ def kept_in_loop(
     size_of: Callable[[int], float],
     costs: CostModel,
 ) -> Iterator[int]:
-    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there
-    is room; then, where results stay, what a turn takes or changes only a part of (`stacks`) and is
-    not in HBM (`far`) anyway."""
+    """Yield what a loop carries stays on the chip from turn to turn, the smallest first, as far as
+    there is room; then, where results stay, what a turn takes or changes only a part of (`stacks`)
+    and is not in HBM (`far`) anyway."""
     room = costs.prefetch_bytes
     stay = [
         (own, new)

@@ -37,12 +37,13 @@ from podyard.engine.program.loops import trip_count
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Axes, Sharding, ShardingReader, mesh_of
 from podyard.engine.step import model_flops
+from podyard.engine.step.host_calls import ANSWERS, take_out_host_calls
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.step.host_memory import LOAD, STORE, HostCopy, keep_on_host, waited_seconds
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.collectives import group_of, is_one_ring
 from podyard.engine.timing.convolutions import has_small_groups
-from podyard.engine.timing.estimate import ArgumentEstimate, Estimate, OpEstimate
+from podyard.engine.timing.estimate import ArgumentEstimate, Estimate, OpEstimate, PeakBytes
 from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
@@ -51,11 +52,7 @@ from podyard.engine.timing.headed import copied_back
 from podyard.engine.timing.in_place import beside_their_old, made_while_read
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
-from podyard.engine.timing.memory import (
-    PeakBytes,
-    memory_need,
-    temporaries,
-)
+from podyard.engine.timing.memory import memory_need, temporaries
 from podyard.engine.timing.one_query import is_turned_cache
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
@@ -128,7 +125,9 @@ def estimate_program(
         program.host_arguments,
         program.host_results,
     )
-    own = part_images(swap_operands(regroup(round_before_loops(split))), costs.tiling)
+    own = part_images(
+        swap_operands(regroup(round_before_loops(take_out_host_calls(split)))), costs.tiling
+    )
     # the first values of a program are its arguments
     fed = frozenset(infeed).intersection(own.body.parameters)
     own.infed = fed if host_loop else frozenset()
@@ -272,12 +271,23 @@ class _Analysis:
             readers = (
                 other for other, kernel in enumerate(fused.kernels) if value in kernel.inputs
             )
-            yield HostCopy(True, nbytes, starts[min(readers, default=len(fused.kernels))] / clock)
+            at = starts[min(readers, default=len(fused.kernels))] / clock
+            after = None
+            if needed := anchor.ints(ANSWERS):
+                sent = sum(self.program.types[one].nbytes for one in needed)
+                after = self._end_of_makers(fused, starts, needed), sent
+            yield HostCopy(True, nbytes, at, after)
         else:
-            makers = (
-                other + 1 for other, kernel in enumerate(fused.kernels) if value in kernel.outputs
-            )
-            yield HostCopy(False, nbytes, starts[max(makers, default=0)] / clock)
+            yield HostCopy(False, nbytes, self._end_of_makers(fused, starts, (value,)))
+
+    def _end_of_makers(self, fused: Fused, starts: list[float], values: Collection[int]) -> float:
+        """Return the second of the body at which all the values are made."""
+        makers = (
+            other + 1
+            for other, kernel in enumerate(fused.kernels)
+            if any(value in kernel.outputs for value in values)
+        )
+        return starts[max(makers, default=0)] / self.costs.clock_hz
 
     def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
         price = pricer.price(kernel)
@@ -339,10 +349,10 @@ class _Analysis:
     def _as_run(
         self, kernel: Kernel, price: KernelPrice, moved: float, moved_near: float
     ) -> KernelPrice:
-        """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3
-        what the compiler says; from v4 on operands are fetched ahead and results written behind, so
-        that a kernel takes as long as what it keeps busy longest: a unit, HBM, or the chip's own
-        memory at the compiler's rate."""
+        """Return what a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2
+        and v3 what the compiler says; from v4 on operands are fetched ahead and results written
+        behind, so that a kernel takes as long as what it keeps busy longest: a unit, HBM, or the
+        chip's own memory at the compiler's rate."""
         bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
         if price.bound == "unpriced":
             return dataclasses.replace(price, cycles=max(bus, price.mxu_cycles), hbm_cycles=bus)
@@ -363,9 +373,9 @@ class _Analysis:
         )
 
     def _bytes(self, kernel: Kernel, pricer: Pricer, near: bool) -> float:
-        """What really crosses the HBM bus: operands and results as they lie in memory, without what
-        stays on the chip. With `near` what the chip's own memory moves instead, by the shares that
-        the compiler charges."""
+        """Return what really crosses the HBM bus: operands and results as they lie in memory,
+        without what stays on the chip. With `near` what the chip's own memory moves instead, by the
+        shares that the compiler charges."""
         touched, tiling = pricer.touch(kernel), self.costs.tiling
         read_share, write_share = (
             (self.costs.near_read_share, self.costs.near_write_share) if near else (1.0, 1.0)

@@ -65,8 +65,8 @@ class _AttentionFinder:
         )
 
     def _is_batched(self, operation: HloOperation, *contracted: int) -> bool:
-        """Whether it is a product of arrays whose batch axes come first; the right one's contracted
-        axis is one of `contracted`."""
+        """Return whether it is a product of arrays whose batch axes come first; the right one's
+        contracted axis is one of `contracted`."""
         if operation.opcode != "dot_general":
             return False
         rank, result = (
@@ -83,7 +83,7 @@ class _AttentionFinder:
         )
 
     def _scores(self, product: HloOperation) -> int | None:
-        """What the left operand of a product is the softmax of, over its last axis."""
+        """Return what the left operand of a product is the softmax of, over its last axis."""
         share = self.made.get(self._through(product.operands[0], ("convert",)))
         if share is None or share.opcode != "divide" or self.uses[share.results[0]] != 1:
             return None
@@ -107,7 +107,7 @@ class _AttentionFinder:
         return scores if whole and self.uses[scores] == 2 else None
 
     def _reduction(self, value: int) -> int | None:
-        """What is reduced over its last axis, and spread over it again."""
+        """Return what is reduced over its last axis, and spread over it again."""
         step = self.made.get(value)
         while step is not None and step.opcode in _SPREADING:
             step = self.made.get(step.operands[-1])
@@ -126,7 +126,7 @@ class _AttentionFinder:
         return value
 
     def _comes_from_product(self, value: int) -> bool:
-        """Whether element-wise work in one type leads from a product to `value`."""
+        """Return whether element-wise work in one type leads from a product to `value`."""
         type_ = self.types[value]
         step = self.made.get(value)
         while step is not None and step.opcode in ELEMENTWISE:

@@ -47,7 +47,7 @@ class AllReducePlan:
 
 
 def all_reduce_plan(accelerator_type: str, nbytes: int) -> AllReducePlan:
-    """How `nbytes` per device are summed over all devices of a slice.
+    """Return how `nbytes` per device are summed over all devices of a slice.
 
     Raises PodyardError INVALID_ARGUMENT for a type that does not exist or a negative size.
     """
@@ -98,7 +98,7 @@ def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, 
 
 
 def is_one_ring(kind: AcceleratorType) -> bool:
-    """Whether the compiler takes all chips of a slice as one ring."""
+    """Return whether the compiler takes all chips of a slice as one ring."""
     dims = _dimensions(kind.topology.shape)
     return (
         kind.generation.dimensions == 2
@@ -176,8 +176,8 @@ def group_of(kind: AcceleratorType, positions: Sequence[int]) -> DeviceGroup:
 def all_reduce_bytes_per_chip(
     kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None
 ) -> int:
-    """What each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in the same
-    group."""
+    """Return what each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in
+    the same group."""
     group = group or whole_slice(kind)
     return round(
         2 * nbytes * group.copies * sum(p.sent_share for colour in _colours(group) for p in colour)

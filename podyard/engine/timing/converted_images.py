@@ -28,10 +28,9 @@ _CHIP_BYTES, _PARTS_OF_ROOM = 2**27, 4
 def converted_images_price(
     program: Program, copied: int | None, minor: tuple[int, ...], costs: CostModel
 ) -> KernelPrice | None:
-    """Where images of few features are converted before they are copied with examples in lanes: a
-    kernel
-    that converts them, and one that moves what is on the chip then, 8 rows of 128 numbers at a
-    time. Else None."""
+    """Return where images of few features are converted before they are copied with examples in
+    lanes: a kernel that converts them, and one that moves what is on the chip then, 8 rows of 128
+    numbers at a time. Else None."""
     made = None if copied is None else program.producer(copied)
     if copied is None or made is None or made.opcode != "convert":
         return None
@@ -57,7 +56,7 @@ def converted_images_price(
 
 
 def _is_cut_into_patches(program: Program, images: int) -> bool:
-    """Whether a convolution reads images in windows that lie next to each other."""
+    """Return whether a convolution reads images in windows that lie next to each other."""
     for one in program.body.operations:
         if one.opcode == "convolution" and one.operands[0] == images:
             kernel, axes = program.types[one.operands[1]].shape, one.ints("kernel_dims")[2:]

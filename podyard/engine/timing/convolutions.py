@@ -81,8 +81,8 @@ def has_groups(anchor: HloOperation) -> bool:
 
 
 def has_small_groups(program: Program, anchor: HloOperation) -> bool:
-    """Whether a convolution, or the gradient of its kernel, has groups of fewer features than there
-    are lanes; of those of one, whether all of them are fewer."""
+    """Return whether a convolution, or the gradient of its kernel, has groups of fewer features
+    than there are lanes; of those of one, whether all of them are fewer."""
     if anchor.opcode != "convolution":
         return False
     left, kernel = (program.types[value].shape for value in anchor.operands[:2])
@@ -143,9 +143,9 @@ def rows_read(program: Program, anchor: HloOperation) -> float:
 
 
 def row_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
-    """What a convolution takes on the vector unit whose images come from outside with features in
-    lanes, but a row in sublanes: their tiles and those of the result are put together of
-    examples."""
+    """Return what a convolution takes on the vector unit whose images come from outside with
+    features in lanes, but a row in sublanes: their tiles and those of the result are put together
+    of examples."""
     if anchor.opcode != "convolution" or not costs.row_cycles_per_tile:
         return 0.0
     conv = Convolution.of(program, anchor, costs.tiling)
@@ -166,9 +166,9 @@ def row_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> floa
 
 
 def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
-    """What a convolution, or the gradient of its kernel, whose groups have one feature takes on the
-    vector unit; 0 for others. A convolution works on rows of features, also where examples lie in
-    lanes."""
+    """Return what a convolution, or the gradient of its kernel, whose groups have one feature takes
+    on the vector unit; 0 for others. A convolution works on rows of features, also where examples
+    lie in lanes."""
     left, kernel = (program.types[value] for value in anchor.operands[:2])
     result = program.types[anchor.results[0]]
     lhs_dims, kernel_dims, out_dims = (
@@ -300,10 +300,10 @@ def bytes_in_groups(
 def group_shares(
     program: Program, anchor: HloOperation, costs: CostModel
 ) -> tuple[float, float, float]:
-    """How many times their own tiles both operands and the result have for a convolution in groups,
-    where no copy with examples in lanes is made: the features of one group lie in lanes, and in
-    sublanes groups of what is read, and examples of what was copied and of what is made. Later
-    chips of one core do not pay for that."""
+    """Return how many times their own tiles both operands and the result have for a convolution in
+    groups, where no copy with examples in lanes is made: the features of one group lie in lanes,
+    and in sublanes groups of what is read, and examples of what was copied and of what is made.
+    Later chips of one core do not pay for that."""
     if costs.prefetch_bytes and costs.vector_cores == 1:
         return 1.0, 1.0, 1.0
     groups = (
@@ -439,8 +439,8 @@ class Convolution:
         )  # fmt: skip
 
     def is_cut(self, tiling: Tiling) -> bool:
-        """Whether parts of the images are made more examples, because those alone do not fill a
-        tile's rows."""
+        """Return whether parts of the images are made more examples, because those alone do not
+        fill a tile's rows."""
         is_image = SUBLANES * self.window < self.positions and self.window > 1
         return (
             is_image and self.has_few_examples(tiling) and self.groups == 1 and self.keeps_weights
@@ -494,8 +494,8 @@ class Convolution:
         return self._passes(costs) * columns * max(rows, load / times)
 
     def _has_few_rows(self, costs: CostModel) -> bool:
-        """Whether it is the gradient of a kernel of few features, from v4 to v5p: weights of every
-        tap are loaded for few rows, also where taps share a pass."""
+        """Return whether it is the gradient of a kernel of few features, from v4 to v5p: weights of
+        every tap are loaded for few rows, also where taps share a pass."""
         is_later = costs.mxu_edge == LANES and costs.prefetch_bytes > 0
         is_few = self.batch < SUBLANES and self.window > self.positions and self.groups == 1
         return is_later and is_few and self.has_features_in_lanes
@@ -523,9 +523,9 @@ class Convolution:
         return max(1.0, passes / 2) if is_one and own < LANES else passes
 
     def _passes(self, costs: CostModel) -> float:
-        """How often a position goes through the unit. Taps share the depth of a tile where features
-        lie in sublanes. Where few of them lie in lanes, they do so pair by pair, from v4 on those
-        of a row."""
+        """Return how often a position goes through the unit. Taps share the depth of a tile where
+        features lie in sublanes. Where few of them lie in lanes, they do so pair by pair, from v4
+        on those of a row."""
         edge = costs.mxu_edge
         each = math.ceil(self.in_features / edge)
         if self.taps < self.window or (
@@ -598,8 +598,8 @@ class Convolution:
 
 
 def _tiles(extent: int, edge: int) -> float:
-    """How many tiles of a matrix unit an extent takes; where its edge is two tiles of the memory,
-    half of one, too."""
+    """Return how many tiles of a matrix unit an extent takes; where its edge is two tiles of the
+    memory, half of one, too."""
     return -(-extent // LANES) * LANES / edge
 
 

@@ -159,11 +159,11 @@ def on_chip(
     over: Mapping[int, int],
     taken: NDArray[np.float64] | float = 0.0,
 ) -> tuple[set[int], NDArray[np.float64], NDArray[np.float64]]:
-    """Which of the values in `near` stay on the chip from when they are made until they are read
-    for the last time, the bytes there during each step, and those that the compiler counts twice,
-    as it makes a value in the place of another (`over`). Those that live shortest have their place
-    first; what finds none is written to HBM, and is on the chip only while a kernel works on it.
-    `taken`: bytes that are not to be had during each step; they are in the result."""
+    """Return which of the values in `near` stay on the chip from when they are made until they are
+    read for the last time, the bytes there during each step, and those that the compiler counts
+    twice, as it makes a value in the place of another (`over`). Those that live shortest have their
+    place first; what finds none is written to HBM, and is on the chip only while a kernel works on
+    it. `taken`: bytes that are not to be had during each step; they are in the result."""
     own = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
     loads = own + taken
     twice = np.zeros(len(steps))
@@ -262,16 +262,16 @@ def fetched(
 
 
 def joined_sums(steps: Sequence[Step]) -> set[int]:
-    """What a sum over devices of several arrays makes."""
+    """Return what a sum over devices of several arrays makes."""
     return {value for step in steps if step.is_joined for value in step.makes}
 
 
 def with_sums(
     steps: Sequence[Step], sums: Mapping[int, int], loads: NDArray[np.float64], room: float
 ) -> tuple[set[int], NDArray[np.float64]]:
-    """Which of these `sums` are on the chip, and the bytes there with them. They have what all
-    others leave, copies of arguments included, the smallest first; the others are written to HBM.
-    (Compiled on v4.)"""
+    """Return which of these `sums` are on the chip, and the bytes there with them. They have what
+    all others leave, copies of arguments included, the smallest first; the others are written to
+    HBM. (Compiled on v4.)"""
     loads, here = loads.copy(), set[int]()
     for value, size in sorted(sums.items(), key=lambda one: one[1]):
         places = [
@@ -338,7 +338,7 @@ class _Places:
         }
 
     def hold(self, value: int, first: int, last: int) -> bool:
-        """Whether there is room for a value from one step to another; if so, it is there."""
+        """Return whether there is room for a value from one step to another; if so, it is there."""
         if first <= last and self.loads[first : last + 1].max() + self.sizes[value] > self.room:
             return False
         self.loads[first : last + 1] += self.sizes[value]
@@ -349,7 +349,7 @@ class _Places:
         return float(self._cycles[last] - self._cycles[first]) if first < last else 0.0
 
     def read(self, value: int, place: int) -> bool:
-        """Whether a step finds a copy of a value on the chip."""
+        """Return whether a step finds a copy of a value on the chip."""
         if value == self._first:
             return True
         born = self._born.get(value)
@@ -368,8 +368,8 @@ class _Places:
         return True
 
     def move(self, value: int, place: int, others: range) -> bool:
-        """Whether a value can be moved while `others` run, the nearest first; if so, it is on the
-        chip so long."""
+        """Return whether a value can be moved while `others` run, the nearest first; if so, it is
+        on the chip so long."""
         left: float = self.sizes.get(value, 0)
         taken: list[tuple[int, float]] = []
         for other in others if left else ():

@@ -10,7 +10,7 @@ from podyard.engine.timing.kernels import Bound
 
 
 def overhead_seconds(device: float, dispatch: float, feed: float, host_loop: bool) -> float:
-    """What a step of `device` seconds waits for the host."""
+    """Return what a step of `device` seconds waits for the host."""
     return (
         dispatch + max(0.0, feed - device) if host_loop else max(0.0, max(dispatch, feed) - device)
     )
@@ -41,6 +41,19 @@ class BufferEstimate:
     name: str
     kind: str
     nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PeakBytes:
+    """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those
+    in HBM. Of the bodies of a loop also what their kernels take, one after another, and kinds of
+    collectives that run next to them."""
+
+    nbytes: int = 0
+    near_bytes: int = 0
+    values: tuple[tuple[str, int], ...] = ()
+    cycles: float = 0.0
+    kinds: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,7 +184,7 @@ class Estimate:
 
     @property
     def needed_hbm_bytes(self) -> int:
-        """What has to fit into `usable_hbm_bytes`."""
+        """Return what has to fit into `usable_hbm_bytes`."""
         return self.allocated_bytes or self.peak_hbm_bytes - self.on_chip_bytes
 
     @property
@@ -190,5 +203,6 @@ class Estimate:
 
     @property
     def is_memory_lower_bound(self) -> bool:
-        """Whether the peak may be higher, so that `fits` means only that the known part fits."""
+        """Return whether the peak may be higher, so that `fits` means only that the known part
+        fits."""
         return any(doubt.about_memory for doubt in self.doubts)

@@ -228,7 +228,7 @@ class Exchanges:
         return tuple(f"{count} x {text}" if count > 1 else text for text, count in told.items())
 
     def sent_bytes(self, made: list[CollectiveEstimate]) -> int:
-        """What a chip sends."""
+        """Return what a chip sends."""
         total = 0
         for one, exchange in zip(made, self.found.values(), strict=False):
             if one.kind == "all-reduce":

@@ -76,7 +76,7 @@ class _Parting:
         return Body(body.parameters, self._made, body.results)
 
     def _is_plain(self, step: HloOperation) -> bool:
-        """Whether a convolution is of images with a batch in front, in steps of one."""
+        """Return whether a convolution is of images with a batch in front, in steps of one."""
         dims = (step.ints("lhs_dims"), step.ints("out_dims"))
         steps = (*step.ints("strides"), *step.ints("lhs_dilation"), *step.ints("rhs_dilation"))
         alike = dims[0] == dims[1] and len(dims[0]) == 4 and dims[0][0] == 0

@@ -190,8 +190,8 @@ class _Fusion(Placement):
                     self._let_go(value, root, made, kernel)
 
     def _is_cheap(self, value: int, root: int, made: Mapping[int, HloOperation]) -> bool:
-        """Whether `value` follows from `root`, from small arrays and what other products keep,
-        without a function."""
+        """Return whether `value` follows from `root`, from small arrays and what other products
+        keep, without a function."""
         stack, seen, size = [value], set[int](), self.program.types[value].size
         is_from = False
         while stack:
@@ -211,7 +211,7 @@ class _Fusion(Placement):
         return is_from
 
     def _is_kept_product(self, value: int) -> bool:
-        """Whether a value is a product's own, and more than one kernel reads it."""
+        """Return whether a value is a product's own, and more than one kernel reads it."""
         anchor = self.kernels[self.home[value]].anchor if value in self.home else None
         is_product = (
             anchor is not None and anchor.opcode == "dot_general" and value == anchor.results[0]
@@ -235,31 +235,30 @@ class _Fusion(Placement):
             stack += maker.operands
 
     def _is_image(self, value: int, kernel: Kernel) -> bool:
-        """Whether others read what a convolution is turned into by polynomials. On v4 that is
-        written next to the
-        result of the convolution itself."""
+        """Return whether others read what a convolution is turned into by polynomials. On v4 that
+        is written next to the result of the convolution itself."""
         is_dear = any(operation.opcode in INSTRUCTIONS for operation in kernel.operations)
         if kernel.anchor is None or kernel.anchor.opcode != "convolution" or not is_dear:
             return False
         return any(user.opcode == "convolution" for user in self._users_by_any_name(value))
 
     def _is_read_whole(self, value: int) -> bool:
-        """Whether a kernel reads the value that does nothing with it before, or another view of it
-        is read."""
+        """Return whether a kernel reads the value that does nothing with it before, or another view
+        of it is read."""
         users = self._users_by_any_name(value)
         return any(user.opcode in OPAQUE for user in users) or value in map(
             self.resolve, self.view_of.values()
         )
 
     def _is_sent(self, value: int) -> bool:
-        """Whether a collective reads the value, or a scatter starts from it: it is in memory as it
-        is then."""
+        """Return whether a collective reads the value, or a scatter starts from it: it is in memory
+        as it is then."""
         return any(
             user.opcode in (*COLLECTIVES, "scatter") for user in self._users_by_any_name(value)
         )
 
     def _crosses(self, value: int, inside: set[int]) -> bool:
-        """Whether anything but the operations `inside` a kernel reads the value."""
+        """Return whether anything but the operations `inside` a kernel reads the value."""
         return value in self._results or any(
             id(user) not in inside for user in self.users.get(value, ())
         )
@@ -267,7 +266,7 @@ class _Fusion(Placement):
     def _comes_from(
         self, value: int, root: int, producers: dict[int, HloOperation], kernel: Kernel
     ) -> bool:
-        """Whether `value` follows from `root` and small arrays alone."""
+        """Return whether `value` follows from `root` and small arrays alone."""
         stack, seen = [value], set()
         size = self.program.types[value].size
         while stack:
@@ -289,8 +288,8 @@ class _Fusion(Placement):
         return True
 
     def _is_kept_by_others(self, value: int, kernel: Kernel) -> bool:
-        """Whether a value is another product's, and more than one kernel reads it: it is in memory
-        anyway (v2, v3)."""
+        """Return whether a value is another product's, and more than one kernel reads it: it is in
+        memory anyway (v2, v3)."""
         home = self.home.get(value)
         if home is None or self.kernels[home].kind != "matrix" or kernel.anchor is None:
             return False
@@ -392,7 +391,7 @@ class _Fusion(Placement):
                 yield from self._products_of(user.results[0])
 
     def _has_exponentials(self, value: int) -> bool:
-        """Whether a value takes an exponential for each of its numbers."""
+        """Return whether a value takes an exponential for each of its numbers."""
         size, stack, seen = self.program.types[value].size, [value], set[int]()
         while stack:
             current = self.resolve(stack.pop())
@@ -473,8 +472,8 @@ class _Fusion(Placement):
         return None
 
     def _can_be_late(self, value: int, leaves: list[int]) -> bool:
-        """Whether a value that is made of sums has no reader but what is made again wherever it is
-        needed."""
+        """Return whether a value that is made of sums has no reader but what is made again wherever
+        it is needed."""
         of_sums = any(leaf in self.reduced for leaf in leaves)
         return of_sums and all(
             user.results[0] in self.floating for user in self._users_by_any_name(value)
@@ -493,8 +492,8 @@ class _Fusion(Placement):
         return list(dict.fromkeys(needed))
 
     def _is_spread(self, value: int) -> bool:
-        """Whether a value is worked out from as many sums, and spread over lanes by what reads
-        it."""
+        """Return whether a value is worked out from as many sums, and spread over lanes by what
+        reads it."""
         made, type_ = self.floating[value], self.program.types[value]
         if made.opcode in _ONLY_MOVED or type_.size < 2 or value in self.materialised:
             return False
@@ -517,7 +516,7 @@ class _Fusion(Placement):
         return spread
 
     def _spreads_lanes(self, operation: HloOperation, value: int) -> bool:
-        """Whether a broadcast repeats numbers along the lanes of its result."""
+        """Return whether a broadcast repeats numbers along the lanes of its result."""
         given, result = self.program.types[value].shape, self.program.types[operation.results[0]]
         lane = compact_layout(result, self.tiling).lane_axis
         dims = operation.ints("dims")
@@ -614,7 +613,7 @@ class _Fusion(Placement):
         return stored
 
     def _only_multiplied(self, reader: Kernel, value: int) -> bool:
-        """Whether `reader` uses `value` for nothing but an operand of its matrix product (by
+        """Return whether `reader` uses `value` for nothing but an operand of its matrix product (by
         another view of it)."""
         if reader.kind == "copy":
             later = [

@@ -131,7 +131,7 @@ class _Gate:
         return is_one and self._uses.types[operation.results[0]].size == self._size
 
     def _is_plain(self, value: int) -> bool:
-        """Whether a value is made of constants, or repeats a small array from outside."""
+        """Return whether a value is made of constants, or repeats a small array from outside."""
         stack = [value]
         while stack:
             current = self._uses.resolve(stack.pop())
@@ -146,7 +146,7 @@ class _Gate:
         return True
 
     def _meets(self, value: int, own: Mapping[int, HloOperation | None]) -> bool:
-        """Whether something that is not the product's own reads the value."""
+        """Return whether something that is not the product's own reads the value."""
         users = self._uses.users.get(value, ())
         return value in self._uses.results or any(
             own.keys().isdisjoint(user.results) for user in users
@@ -195,7 +195,7 @@ class _Gate:
         return list(found.values())
 
     def _through(self, value: int) -> int:
-        """What a value is by another name, type or order of its axes."""
+        """Return what a value is by another name, type or order of its axes."""
         value = self._uses.resolve(value)
         made = self._uses.made.get(value)
         while made is not None and made.opcode in REORDERING:
@@ -204,7 +204,7 @@ class _Gate:
         return value
 
     def _ends(self, value: int) -> set[int]:
-        """What element-wise work makes of a value, as others read it."""
+        """Return what element-wise work makes of a value, as others read it."""
         ends, stack, seen = set[int](), [value], {value}
         while stack:
             current = stack.pop()

@@ -50,7 +50,7 @@ def copied_back(program: Program, tiling: Tiling) -> list[TensorType]:
 
 
 def _source(value: int, makers: Mapping[int, HloOperation]) -> int:
-    """What a value is converted or gathered from."""
+    """Return what a value is converted or gathered from."""
     while value in makers and makers[value].opcode in _PASSED:
         step = makers[value]
         value = (

@@ -32,7 +32,7 @@ class ImageCopies:
         self.near: set[int] = set()
 
     def read(self, kernel: Kernel, inputs: dict[int, None]) -> dict[int, None]:
-        """What a kernel really reads: copies of what is copied for it."""
+        """Return what a kernel really reads: copies of what is copied for it."""
         if kernel.copies is not None:
             is_second = self._is_second(kernel)
             return dict.fromkeys(
@@ -64,7 +64,7 @@ class ImageCopies:
         return dict.fromkeys([*copied, *read])
 
     def _is_second(self, kernel: Kernel) -> bool:
-        """Whether a kernel copies a copy, which has groups as an axis."""
+        """Return whether a kernel copies a copy, which has groups as an axis."""
         own = kernel.copies
         return (
             own is not None

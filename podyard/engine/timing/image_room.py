@@ -56,8 +56,8 @@ class ImageRoom:
         return found
 
     def is_near(self, kernel: Kernel, value: int, type_: TensorType, costs: CostModel) -> bool:
-        """Whether the copy of an array around a convolution is on the chip, and costs little for
-        that."""
+        """Return whether the copy of an array around a convolution is on the chip, and costs little
+        for that."""
         return (kernel.index, value) not in self.laid_far and is_laid_near(
             type_, kernel.layouts[value], costs
         )
@@ -65,8 +65,8 @@ class ImageRoom:
     def _take(
         self, copies: list[Kernel], reader: Kernel, value: int, room: float, costs: CostModel
     ) -> float:
-        """What is left when an array has been copied, at most twice one after the other. Of two
-        copies that do not fit next to each other the second stays, if it fits."""
+        """Return what is left when an array has been copied, at most twice one after the other. Of
+        two copies that do not fit next to each other the second stays, if it fits."""
         sizes = [
             padded_bytes(copy.moved, copy.minor[0], copy.minor[1], costs.tiling)
             if copy.moved is not None

@@ -24,8 +24,8 @@ def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
 
 
 def carried_values(body: Body, pricer: Pricer) -> dict[int, int]:
-    """What a turn of a loop hands to the next, by the values in its body that it takes the place
-    of."""
+    """Return what a turn of a loop hands to the next, by the values in its body that it takes the
+    place of."""
     pairs = zip(body.parameters, body.results, strict=False)
     return {pricer.resolve(new): own for own, new in pairs if own != new}
 
@@ -53,15 +53,15 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
 
 
 def sent_on(fused: Fused) -> set[int]:
-    """What permutations between devices make."""
+    """Return what permutations between devices make."""
     anchors = (kernel.anchor for kernel in fused.kernels)
     sent = (one for one in anchors if one is not None and one.opcode == "collective_permute")
     return {value for one in sent for value in one.results}
 
 
 def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -> set[int]:
-    """What a kernel of a turn writes over the values of `carried` that it reads, but for updates of
-    parts."""
+    """Return what a kernel of a turn writes over the values of `carried` that it reads, but for
+    updates of parts."""
     made = carried.keys() & set(kernel.outputs) - fused.in_place.keys()
     return {value for value in made if carried[value] in kernel.inputs}
 
@@ -69,10 +69,9 @@ def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -
 def summed_over_arguments(
     fused: Fused, pricer: Pricer, instead: Mapping[int, tuple[int, ...]]
 ) -> set[int]:
-    """What is summed over devices in its place, where the sum has the place of a donated argument
-    that the kernel of
-    the first of these values is the last to read. `instead`: values that have the place of
-    others."""
+    """Return what is summed over devices in its place, where the sum has the place of a donated
+    argument that the kernel of the first of these values is the last to read. `instead`: values
+    that have the place of others."""
     body, donated = pricer.program.body, pricer.program.donated
     taken = {pricer.resolve(body.results[index]): argument for argument, index in donated.items()}
     last_read = {

@@ -262,10 +262,9 @@ def _price_oriented(
 
 
 def _is_flushed(product: Product, depth: int, costs: CostModel) -> bool:
-    """Whether what a product writes, and what is done with it, waits for its last window. The
-    compiler cuts the
-    depth where both operands are in HBM: sums stay on the chip until it is done, and nothing is
-    multiplied while they leave (29 compiled products on v5p)."""
+    """Return whether what a product writes, and what is done with it, waits for its last window.
+    The compiler cuts the depth where both operands are in HBM: sums stay on the chip until it is
+    done, and nothing is multiplied while they leave (29 compiled products on v5p)."""
     is_far = min(product.left_bytes, product.right_bytes) > costs.prefetch_bytes
     return (
         is_far
@@ -281,8 +280,8 @@ def _at(values: NDArray[Any], like: NDArray[Any], index: tuple[int, ...]) -> flo
 
 
 def _prefetch(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
-    """Which operands are on the chip before the kernel starts: both if they fit together, else the
-    smaller."""
+    """Return which operands are on the chip before the kernel starts: both if they fit together,
+    else the smaller."""
     if left + right <= costs.prefetch_bytes:
         return True, True
     if min(left, right) > costs.prefetch_bytes:
@@ -404,7 +403,7 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
 
 
 def is_made_of_three(source: TensorType, result: TensorType) -> bool:
-    """Whether a reshape cuts an axis in three, or joins three."""
+    """Return whether a reshape cuts an axis in three, or joins three."""
     few, many = sorted(sum(extent > 1 for extent in type_.shape) for type_ in (source, result))
     return many - few >= _AXES_IN_ONE
 
@@ -495,8 +494,8 @@ def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:
 
 
 def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
-    """Whether an array that is moved into another layout stays on the chip there, and costs little
-    for that."""
+    """Return whether an array that is moved into another layout stays on the chip there, and costs
+    little for that."""
     return not costs.near_write_share and is_laid_on_chip(type_, minor, costs)
 
 
@@ -506,7 +505,7 @@ def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel)
 
 
 def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
-    """Whether an array that is only made for the next kernel stays on the chip."""
+    """Return whether an array that is only made for the next kernel stays on the chip."""
     return has_room_near(nbytes_in_memory(type_, costs.tiling), costs)
 
 

@@ -58,8 +58,8 @@ def _end_of(place: int) -> str:
 def _by_versions(
     steps: Sequence[Step],
 ) -> tuple[dict[int, set[int | str]], dict[int, set[int | str]]]:
-    """What each step reads and makes. A value that is made a second time (a table that is copied
-    for each of two lookups) has another name from then on."""
+    """Return what each step reads and makes. A value that is made a second time (a table that is
+    copied for each of two lookups) has another name from then on."""
     names: dict[int, int | str] = {}
     reads: dict[int, set[int | str]] = {}
     makes: dict[int, set[int | str]] = {}
@@ -248,7 +248,7 @@ class _Scheduler:
 
     @property
     def _is_short(self) -> bool:
-        """Whether what memory holds counts: above half of the limit."""
+        """Return whether what memory holds counts: above half of the limit."""
         return self._live_bytes > self._limit / 2
 
     def _relief(self, node: int) -> tuple[int, bool]:
@@ -268,16 +268,16 @@ class _Scheduler:
         return self._is_end(node), -stall, not is_first, is_awaited, self._depth[node]
 
     def _waste(self, node: int) -> float:
-        """How far the cycles of a kernel are from those that a collective still has to be hidden
-        for."""
+        """Return how far the cycles of a kernel are from those that a collective still has to be
+        hidden for."""
         if not self._later:
             return 0.0
         left = min(self._time[one] for one in self._later) - self._now
         return abs(left - self._cycles(node))
 
     def _use(self, node: int) -> tuple[bool, int, bool, float]:
-        """What reads a collective's result first; then what makes most others ready; then the last
-        in the program."""
+        """Return what reads a collective's result first; then what makes most others ready; then
+        the last in the program."""
         gone, come = self._changed(node)
         is_freeing = self._is_short and self._nbytes(come) < self._nbytes(gone)
         return self._is_awaiting[node], self._makes_ready[node], is_freeing, self._position[node]

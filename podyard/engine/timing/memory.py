@@ -28,7 +28,7 @@ from podyard.engine.timing.copies import (
     scatters_a_sum,
     with_sums,
 )
-from podyard.engine.timing.estimate import BufferEstimate
+from podyard.engine.timing.estimate import BufferEstimate, PeakBytes
 from podyard.engine.timing.first_argument import steps_with_first
 from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
@@ -77,7 +77,7 @@ _ELEMENTWISE_KINDS = ("loop", "reduce")
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments
 # and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
-InnerPeak = Callable[[Kernel], "PeakBytes"]
+InnerPeak = Callable[[Kernel], PeakBytes]
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -98,19 +98,6 @@ class MemoryNeed:
     @property
     def peak_bytes(self) -> int:
         return self.argument_bytes + self.result_bytes + self.temporary_bytes - self.donated_bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PeakBytes:
-    """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those
-    in HBM. Of the bodies of a loop also what their kernels take, one after another, and kinds of
-    collectives that run next to them."""
-
-    nbytes: int = 0
-    near_bytes: int = 0
-    values: tuple[tuple[str, int], ...] = ()
-    cycles: float = 0.0
-    kinds: tuple[str, ...] = ()
 
 
 def memory_need(
@@ -325,7 +312,6 @@ def temporaries(  # noqa: C901, PLR0912, PLR0915
             one.opcode for one in kernel.operations
         )
         over = [value for value in read if in_order and sizes.get(value) in results_bytes]
-        is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
         last_loop = len(steps) if kernel.kind == "control" else last_loop
@@ -336,7 +322,7 @@ def temporaries(  # noqa: C901, PLR0912, PLR0915
                 extra,
                 is_repeatable,
                 tuple(over[:1]),
-                is_fetched,
+                kernel.kind in _REPEATABLE and not kernel.updates,
                 number,
                 near_extra,
                 run_of(kernel, inside.cycles, inside.kinds, pricer),
@@ -433,8 +419,8 @@ def temporaries(  # noqa: C901, PLR0912, PLR0915
 
 
 def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:
-    """Whether a kernel reads the copy of a table with rows in lanes. Element-wise work reads the
-    table itself where it reads other arguments that lie so (the state of an optimizer): what is
+    """Return whether a kernel reads the copy of a table with rows in lanes. Element-wise work reads
+    the table itself where it reads other arguments that lie so (the state of an optimizer): what is
     scattered is turned for it then."""
     types, arguments = pricer.program.types, pricer.program.body.parameters
     alike = sum(types[one].shape == types[value].shape for one in kernel.inputs if one in arguments)
@@ -493,7 +479,8 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
 
 
 def _works_on_rows(kernel: Kernel) -> bool:
-    """Whether a product's kernel works out all of a softmax but the division, on whole rows."""
+    """Return whether a product's kernel works out all of a softmax but the division, on whole
+    rows."""
     return len(kernel.reductions) > 1 and any(
         operation.opcode == "exponential" for operation in kernel.operations
     )
@@ -600,7 +587,7 @@ def _in_place_of_result(
 
 
 def _is_argument_reversed(operation: HloOperation, pricer: Pricer) -> bool:
-    """Whether an argument is turned around: it lies as that does."""
+    """Return whether an argument is turned around: it lies as that does."""
     is_reversed = operation.text("step") == REVERSED
     return is_reversed and pricer.resolve(operation.operands[0]) in pricer.program.body.parameters
 
@@ -614,8 +601,7 @@ def _packed_mask(type_: TensorType) -> TensorType:
 
 
 def named_total_bytes(out_of_memory_text: str) -> int | None:
-    """What the TPU compiler says that a program needs, from its text for one that does not fit; to
-    three digits or
-    so, as it writes it. None where the text names no total."""
+    """Return what the TPU compiler says that a program needs, from its text for one that does not
+    fit; to three digits or so, as it writes it. None where the text names no total."""
     found = _NAMED_TOTAL.search(out_of_memory_text)
     return round(float(found[1]) * _UNITS[found[2]]) if found else None

@@ -69,8 +69,8 @@ def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
 def is_looked_up_narrow(
     table: int, body: Body, program: Program, resolve: Callable[[int], int]
 ) -> bool:
-    """Whether nothing but lookups read a table, and all that they find is converted to 2 bytes: its
-    copy is, too."""
+    """Return whether nothing but lookups read a table, and all that they find is converted to 2
+    bytes: its copy is, too."""
 
     def readers(value: int) -> list[HloOperation]:
         return [one for one in body.operations if value in map(resolve, one.operands)]

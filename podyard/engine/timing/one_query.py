@@ -25,18 +25,17 @@ def _larger(program: Program, anchor: HloOperation) -> tuple[TensorType, tuple[i
 
 
 def sums_lanes(program: Program, anchor: HloOperation, costs: CostModel) -> bool:
-    """Whether the vector lies as the rows that it multiplies; else it is spread over the lanes of
-    the last axis."""
+    """Return whether the vector lies as the rows that it multiplies; else it is spread over the
+    lanes of the last axis."""
     type_, summed = _larger(program, anchor)
     lane = compact_layout(type_, costs.tiling).lane_axis
     return lane in summed or lane != len(type_.shape) - 1
 
 
 def is_turned_cache(program: Program, anchor: HloOperation, costs: CostModel) -> bool:
-    """Whether a product reads an updated cache of many narrow heads, one query for each: positions
-    lie in lanes, and
-    in a loop the compiler brings rows of heads there and back in each turn, which the model has
-    not."""
+    """Return whether a product reads an updated cache of many narrow heads, one query for each:
+    positions lie in lanes, and in a loop the compiler brings rows of heads there and back in each
+    turn, which the model has not."""
     if (
         anchor.opcode != "dot_general"
         or not anchor.ints("lhs_batching")
@@ -109,10 +108,9 @@ def _softmax_around(
     lay: Callable[[int], TensorType], vpu_cycles: float,
     costs: CostModel,
 ) -> float:  # fmt: skip
-    """What a softmax takes whose scores have heads in lanes: part of it after the product that
-    makes them, the rest before the one that reads them. Each is another kernel, with padding
-    (`vpu_cycles` is without); the last one
-    makes them narrow, which takes a pass in 4 bytes."""
+    """Return what a softmax takes whose scores have heads in lanes: part of it after the product
+    that makes them, the rest before the one that reads them. Each is another kernel, with padding
+    (`vpu_cycles` is without); the last one makes them narrow, which takes a pass in 4 bytes."""
     for one, is_last in ((kernel, False), *((makers.get(value), True) for value in kernel.inputs)):
         if one is None or one.anchor is None or one.anchor.opcode != "dot_general":
             continue

@@ -17,11 +17,11 @@ _LARGE_IMAGES = 8 * 2**20
 def packing_cycles(
     examples: int, features: int, window: int, places: int, costs: CostModel
 ) -> float:
-    """Where features lie in lanes and fill less than half of a tile, every place of an image is
-    moved to the lanes of its tap: one turn of a register. Places of one, two or four examples share
-    one; others have rows of padding, and one each. Of more than eight examples nothing was seen.
-    (Gradients of the kernels of 40 compiled patches and strided convolutions of one to 16 channels,
-    half of them on v5e, half on v6e.)"""
+    """Return where features lie in lanes and fill less than half of a tile, every place of an image
+    is moved to the lanes of its tap: one turn of a register. Places of one, two or four examples
+    share one; others have rows of padding, and one each. Of more than eight examples nothing was
+    seen. (Gradients of the kernels of 40 compiled patches and strided convolutions of one to 16
+    channels, half of them on v5e, half on v6e.)"""
     if features >= LANES // 2 or examples > SUBLANES or window == 1:
         return 0.0
     is_full = SUBLANES % examples == 0
@@ -38,9 +38,9 @@ def large_image_cycles(
     multiplied: float,
     costs: CostModel,
 ) -> float:
-    """What the gradient of a kernel takes next to the `multiplied` cycles over large images (more
-    numbers than `_LARGE_IMAGES`). `window`: places of what comes back. Up to 16 examples share the
-    depth of a tile, and are put next to each other for it; columns fill whole tiles."""
+    """Return what the gradient of a kernel takes next to the `multiplied` cycles over large images
+    (more numbers than `_LARGE_IMAGES`). `window`: places of what comes back. Up to 16 examples
+    share the depth of a tile, and are put next to each other for it; columns fill whole tiles."""
     is_large = examples * features * places > _LARGE_IMAGES and SUBLANES <= examples <= 2 * SUBLANES
     if not is_large or costs.large_window_cycles == 0:
         return 0.0

@@ -23,8 +23,8 @@ class Pieces(Places):
     their tiles; elsewhere it costs little, see engine-corpus.md."""
 
     def _begins_pieces(self, operation: HloOperation) -> bool:
-        """Whether a slice of a product's result is the beginning of a piece that is put together
-        with others."""
+        """Return whether a slice of a product's result is the beginning of a piece that is put
+        together with others."""
         part = self.program.types[operation.results[0]]
         if operation.opcode != "slice" or part.size < SMALL_SIZE:
             return False
@@ -52,10 +52,10 @@ class Pieces(Places):
         return False
 
     def _is_gate(self, operation: HloOperation) -> bool:
-        """Whether a slice is one of several that a row is cut into, and nothing else reads the row:
-        a product's result as the matrix units give it, or what was cut from a stack. (A gated
-        recurrent unit, whose gates are cut before they are added up: ten compiled programs on five
-        generations.)"""
+        """Return whether a slice is one of several that a row is cut into, and nothing else reads
+        the row: a product's result as the matrix units give it, or what was cut from a stack. (A
+        gated recurrent unit, whose gates are cut before they are added up: ten compiled programs on
+        five generations.)"""
         row = self.resolve(operation.operands[0]) if operation.opcode == "slice" else None
         users = self.users.get(row, []) if row is not None else []
         if (
@@ -101,15 +101,14 @@ class Pieces(Places):
         return bool(pieces)
 
     def _is_piece(self, value: int) -> bool:
-        """Whether a value is computed from what was cut from products' results."""
+        """Return whether a value is computed from what was cut from products' results."""
         if value not in self.floating or value in self.materialised or not self._computes(value):
             return False
         return any(leaf in self.cut for leaf in self._leaves(value, {}))
 
     def _type_of_piece(self, value: int, whole: int) -> TensorType:
-        """What a piece is in memory: as all that read the whole convert it, and with the whole's
-        axis in lanes, which
-        it may not fill, if any other way has padding, too."""
+        """Return what a piece is in memory: as all that read the whole convert it, and with the
+        whole's axis in lanes, which it may not fill, if any other way has padding, too."""
         piece, row = self.program.types[value], self.program.types[whole]
         type_ = TensorType(piece.shape, self._narrowed(whole))
         lane = compact_layout(row, self.tiling).lane_axis
@@ -147,7 +146,7 @@ class Pieces(Places):
         return last
 
     def _is_read(self, kernel: Kernel) -> bool:
-        """Whether a kernel that was started later reads what this one writes."""
+        """Return whether a kernel that was started later reads what this one writes."""
         for later in self.kernels[kernel.index + 1 :]:
             anchor = [later.anchor] if later.anchor is not None else []
             for operation in (*anchor, *later.reductions):

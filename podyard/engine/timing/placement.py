@@ -53,8 +53,8 @@ class Placement(Masks):
         return value
 
     def _is_repetition(self, operation: HloOperation) -> bool:
-        """Whether the same operation on the same operands has been placed: its results are the
-        other's then."""
+        """Return whether the same operation on the same operands has been placed: its results are
+        the other's then."""
         if operation.opcode in COLLECTIVES or (operation.bodies and operation.opcode != "reduce"):
             return False
         # Numbers that are written into are not those that others read.
@@ -159,7 +159,8 @@ class Placement(Masks):
             self._start("opaque", operation, in_flow=False)
 
     def _is_folded(self, operation: HloOperation) -> bool:
-        """Whether the compiler works it out itself: a few numbers that are made of constants."""
+        """Return whether the compiler works it out itself: a few numbers that are made of
+        constants."""
         size = sum(self.program.types[value].size for value in operation.results)
         leaves = (leaf for value in self._operands(operation) for leaf in self._leaves(value, {}))
         return size < SMALL_SIZE and all(map(self._is_constant, leaves))
@@ -235,8 +236,8 @@ class Placement(Masks):
         return self.tiling.min_sublanes > 1 and (gathered or scattered)
 
     def _look_up(self, value: int) -> bool:
-        """Whether a sum is of rows of a table that is split: those of other devices are made zero
-        before."""
+        """Return whether a sum is of rows of a table that is split: those of other devices are made
+        zero before."""
         maker = (
             self.kernels[int(self.after[value])].anchor
             if self.after.get(value, -1.0) >= 0
@@ -245,8 +246,7 @@ class Placement(Masks):
         return maker is not None and maker.opcode == "gather" and value in maker.results
 
     def _turns(self, operation: HloOperation) -> bool:
-        """A transposition that changes which axis lies in lanes. Matrix products read either
-        way."""
+        """A transposition that changes the axis in lanes. Matrix products read either way."""
         source, result = (
             self.program.types[value] for value in (operation.operands[0], operation.results[0])
         )
@@ -412,8 +412,8 @@ class Placement(Masks):
         return kernel
 
     def _is_own(self, target: int, operation: HloOperation) -> bool:
-        """Whether an update may destroy what was there: nothing later reads it, and it is not a
-        kept argument."""
+        """Return whether an update may destroy what was there: nothing later reads it, and it is
+        not a kept argument."""
         if self._is_kept(target) or target in self._results:
             return False
         # what a turn of a loop carries is read before it is changed
@@ -447,8 +447,8 @@ class Placement(Masks):
         self._start("control", operation, in_flow=False)
 
     def _is_filled(self, value: int, own: int, result: int, body: Body) -> bool:
-        """Whether a constant that a loop writes slices into is really written before: not if a
-        slice is put at each place in turn."""
+        """Return whether a constant that a loop writes slices into is really written before: not if
+        a slice is put at each place in turn."""
         made = next((step for step in body.operations if result in step.results), None)
         if made is None or made.opcode not in UPDATES or made.operands[0] != own:
             return False
@@ -494,7 +494,7 @@ class Placement(Masks):
                 self.row_values |= {value} if in_rows else set()
 
     def _can_wait(self, kernel: Kernel, operation: HloOperation) -> bool:
-        """Whether nothing but `operation` reads what the kernel makes."""
+        """Return whether nothing but `operation` reads what the kernel makes."""
         if kernel.kind != "matrix" or kernel.anchor is None:
             return False
         own = [*kernel.operations, *kernel.reductions]

@@ -191,8 +191,8 @@ class Places:
         self._materialise(value, kernel)
 
     def _is_from_stack(self, value: int) -> bool:
-        """Whether a value is a slice at a place that is known when the program runs, or another
-        shape of one."""
+        """Return whether a value is a slice at a place that is known when the program runs, or
+        another shape of one."""
         made = self.floating.get(value)
         while made is not None and made.opcode == "reshape":
             made = self.floating.get(self.resolve(made.operands[0]))
@@ -269,8 +269,8 @@ class Places:
         return leaves
 
     def _reads(self, value: int, reader: Kernel | None) -> bool:
-        """Whether a reader takes a materialised value from memory: it is there, and not larger than
-        its sources."""
+        """Return whether a reader takes a materialised value from memory: it is there, and not
+        larger than its sources."""
         home = self.home[value]
         if reader is None or (value in self._targets | self.repeated and home != reader.index):
             return True
@@ -321,7 +321,7 @@ class Places:
         return value
 
     def _splits_rows(self, given: TensorType, type_: TensorType) -> bool:
-        """Whether rows stay whole, and tiles of rows together, from one shape to another."""
+        """Return whether rows stay whole, and tiles of rows together, from one shape to another."""
         (rows, lanes), (new_rows, new_lanes) = given.shape[-2:], type_.shape[-2:]
         few, many = sorted((rows, new_rows))
         whole = few == many or few % self.tiling.sublanes(many, given.itemsize) == 0

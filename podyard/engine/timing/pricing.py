@@ -55,7 +55,7 @@ from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, 
 from podyard.engine.timing.single import is_single
 from podyard.engine.timing.summed import Summed
 from podyard.engine.timing.swapped import REVERSED, reversed_price
-from podyard.engine.timing.touched import Touched, with_padding
+from podyard.engine.timing.touched import Touched, TypesInMemory, with_padding
 from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
 from podyard.engine.timing.vector_work import cycles_before, operations_before, vector_instructions
 from podyard.hardware.cost_model import SUBLANES, CostModel
@@ -76,6 +76,9 @@ _NARROW = frozenset({"s8", "u8", "f8e5m2"})
 class Pricer:
     """Prices the kernels of one fused body. `far`, of the body of a loop: the positions of what
     begins or ends in HBM, among what the loop carries; None for a body that runs once."""
+
+    # Prices by a kernel's identity, once all values have their place; None until then.
+    _prices: dict[int, tuple[Kernel, KernelPrice]] | None = None
 
     def __init__(
         self,
@@ -102,12 +105,11 @@ class Pricer:
         self._makers = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
         self._products = {value for kernel in dots for value in kernel.outputs}
         self._touched: dict[int, Touched] = {}
-        self._fixed = {
-            self.resolve(value) for value in (*program.body.parameters, *program.body.results)
-        }
+        self._fixed = set(map(self.resolve, (*program.body.parameters, *program.body.results)))
+        types = TypesInMemory(program, fused.stored, self._fixed, costs)
+        self.type_of, self._lay, self._size = types.of, types.without_ones, types.nbytes
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
-        # (kernel, value): arguments that are fetched before a kernel starts, results that leave
-        # after it has ended.
+        # (kernel, value): arguments fetched before a kernel starts, results that leave after it.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
         # Arrays that lookups and scatters read a copy of in another layout.
@@ -142,6 +144,7 @@ class Pricer:
             )
         elif costs.prefetch_bytes:
             self._fetch_ahead(body)
+        self._prices = {}
 
     def _fetch_ahead(self, body: Body) -> None:  # noqa: PLR0915
         """Arguments are fetched while earlier kernels run, as far as those leave time and there is
@@ -219,11 +222,11 @@ class Pricer:
                     kernel.index
                 )
                 budget -= tile_bytes(turned, self.costs)
-            moved = 0.0
+            moved = self.moved_meanwhile(kernel)
             if kernel.kind in ("collective", "opaque"):
-                moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
-            budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
-            ahead.ran(self.moved_meanwhile(kernel) + moved)
+                moved += min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
+            budget = min(most, budget + moved)
+            ahead.ran(moved)
 
     def _move_large(self, kernel: Kernel, place: int, ahead: Ahead) -> None:
         """Values of more than half of the chip's memory are written there if there is room, and
@@ -250,8 +253,8 @@ class Pricer:
                 self._moved_around.add((kernel.index, value))
 
     def _is_turned_near(self, kernel: Kernel) -> bool:
-        """Whether a copy is of what was turned around before, and is on the chip, where that costs
-        next to nothing."""
+        """Return whether a copy is of what was turned around before, and is on the chip, where that
+        costs next to nothing."""
         made = self.program.producer(kernel.copies) if kernel.copies is not None else None
         costs_nothing = self.costs.keeps_for_nothing
         return (
@@ -268,19 +271,8 @@ class Pricer:
     def _is_here(self, value: int, kernel: Kernel) -> bool:
         return self._stays(value) or (kernel.index, value) in self._moved_around
 
-    def _size(self, value: int) -> float:
-        return tile_bytes(self._lay(value), self.costs)
-
     def _shape_of(self, value: int) -> TensorType:
         return self._lay(self.resolve(value))
-
-    def _lay(self, value: int) -> TensorType:
-        """The type in memory as tiles see it: axes of one matter only where they come from outside,
-        or go there."""
-        type_ = self.type_of(value)
-        if 1 not in type_.shape or value in self._fixed:
-            return type_
-        return TensorType(tuple(extent for extent in type_.shape if extent > 1), type_.dtype)
 
     def is_scalar(self, kernel: Kernel) -> bool:
         """Numbers by themselves are computed outside of the vector unit; the compiler gives that no
@@ -292,10 +284,6 @@ class Pricer:
             and not any(self.type_of(one).shape for one in values)
         )
 
-    def type_of(self, value: int) -> TensorType:
-        """The type that `value` has in memory."""
-        return self.fused.stored.get(value) or self.program.types[value]
-
     def resolve(self, value: int) -> int:
         while value in self.fused.aliases:
             value = self.fused.aliases[value]
@@ -304,13 +292,18 @@ class Pricer:
     def price(self, kernel: Kernel) -> KernelPrice:
         """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing
         here."""
+        if self._prices is not None and id(kernel) in self._prices:
+            return self._prices[id(kernel)][1]
         price = self._own_price(kernel)
         turned = self._turning_cycles(kernel)
-        return dataclasses.replace(price, cycles=price.cycles + turned) if turned else price
+        if turned:
+            price = dataclasses.replace(price, cycles=price.cycles + turned)
+        if self._prices is not None:
+            self._prices[id(kernel)] = kernel, price
+        return price
 
     def _turning_cycles(self, kernel: Kernel) -> float:
-        """Of arrays that are updated with a gradient that lies turned, the copies before and
-        after."""
+        """The copies before and after of arrays that a turned gradient updates."""
         cycles = 0.0
         for value in self._turned_values(kernel):
             near = value in kernel.inputs and (kernel.index, value) not in self._turned_far
@@ -376,8 +369,8 @@ class Pricer:
         return KernelPrice(0.0, "unpriced")
 
     def _reshaped(self, kernel: Kernel) -> KernelPrice:
-        """Where an axis is two, as heads and their features are, a product writes them as they are
-        read. v5e and later take next to nothing for what stays on the chip."""
+        """Return where an axis is two, as heads and their features are, a product writes them as
+        they are read. v5e and later take next to nothing for what stays on the chip."""
         moved = (*kernel.inputs, *kernel.outputs)
         ends = [self.type_of(value) for value in moved]
         if kernel.anchor is not None and (step := kernel.anchor.text("step")):
@@ -408,7 +401,7 @@ class Pricer:
         return total * self.costs.vector_cycles_per_tile + spread * self.costs.row_spread_cycles
 
     def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
-        """What reading costs; of an array that a kernel only cuts slices from, the slices."""
+        """Return the cost of reading; of an array that a kernel cuts slices from, the slices."""
         if kernel is None:
             return sum(map(self._size, values))
         parts, again = self.touch(kernel).read, self.touch(kernel).again
@@ -469,9 +462,11 @@ class Pricer:
         return written + (narrow * _WIDE_TILE if narrow > wide else 0.0)
 
     def _stays(self, value: int) -> bool:
-        """Whether a value is on the chip from the kernel that makes it to its last reader."""
-        fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
-        return value not in self._outside | self._crowded | self._moved and fits
+        """Return whether a value is on the chip from the kernel that makes it to its last
+        reader."""
+        if value in self._outside or value in self._crowded or value in self._moved:
+            return False
+        return 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
@@ -520,8 +515,8 @@ class Pricer:
         )
 
     def is_lone(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one sum of an array as it lies, or one pooling of images that no axis
-        in a tile is pooled of: the array is fetched to the chip as a whole."""
+        """Return whether a kernel is one sum of an array as it lies, or one pooling of images that
+        no axis in a tile is pooled of: the array is fetched to the chip as a whole."""
         if kernel.kind == "window" and kernel.anchor is not None and len(self.fused.kernels) == 1:
             lies = compact_layout(self.program.types[kernel.anchor.operands[0]], self.costs.tiling)
             window = kernel.anchor.ints("window")
@@ -616,8 +611,8 @@ class Pricer:
         return with_kept_sums(price, product, moved, kept_bytes(self.program, kernel), self.costs)
 
     def _operand_bytes(self, operand: int, sources: list[int], kernel: Kernel) -> float:
-        """What a product reads for an operand: from memory, or of a copy in another layout unless
-        that is near."""
+        """Return what a product reads for an operand: from memory, or of a copy in another layout
+        unless that is near."""
         if operand not in kernel.layouts:
             return self.read_bytes(sources, kernel)
         type_, minor = self.program.types[operand], kernel.layouts[operand]
@@ -628,8 +623,8 @@ class Pricer:
         )
 
     def is_near(self, value: int) -> bool:
-        """Whether a value stays on the chip between the kernel that makes it and those that read
-        it."""
+        """Return whether a value stays on the chip between the kernel that makes it and those that
+        read it."""
         if value in self._outside or value in self._crowded or not self.costs.results_stay:
             return False
         return (
@@ -638,11 +633,11 @@ class Pricer:
         )
 
     def is_outside(self, value: int) -> bool:
-        """Whether a value comes from outside of the body, or leaves it."""
+        """Return whether a value comes from outside of the body, or leaves it."""
         return value in self._outside
 
     def multiplied_operands(self, kernel: Kernel) -> set[int]:
-        """What a matrix kernel makes the operands of its product from."""
+        """Return what a matrix kernel makes the operands of its product from."""
         operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
         return {value for operand in operands for value in self._sources(operand, kernel)}
 

@@ -163,7 +163,7 @@ class _Regrouping:
         return len(shape) - 1 if maker is None else maker.ints("out_dims")[1]
 
     def _called_with(self, step: HloOperation, other: tuple[int, ...]) -> bool:
-        """Whether a function that is called at several places reads what the step makes in
+        """Return whether a function that is called at several places reads what the step makes in
         groups."""
         grouped = (value for value in step.results if self._types[value].shape == other)
         return any(
@@ -273,8 +273,8 @@ class _Regrouping:
     def _spread(
         self, step: HloOperation, own: tuple[int, ...], factors: _Factors
     ) -> list[HloOperation] | None:
-        """What is repeated over groups is repeated within each axis that is cut, which has its own
-        size again then."""
+        """Return what is repeated over groups is repeated within each axis that is cut, which has
+        its own size again then."""
         given = self._types[step.operands[0]]
         if given.size * 2 > math.prod(own):
             return None
@@ -380,7 +380,7 @@ class _Factors:
         return cls(sizes, tuple(_inside(own, ends)), tuple(_inside(other, ends)))
 
     def cuts(self, axis: int) -> bool:
-        """Whether an axis is cut, or joined with another."""
+        """Return whether an axis is cut, or joined with another."""
         return self.of_own[axis] not in self.of_other
 
 

@@ -69,7 +69,7 @@ class Relayouts(Rows):
         return leaving
 
     def _is_there(self, value: int) -> bool:
-        """Whether a value is placed already, or small."""
+        """Return whether a value is placed already, or small."""
         placed = value in self.home or value in self.after
         return (
             placed or self.program.types[value].size < SMALL_SIZE or self._is_spread_constant(value)
@@ -130,8 +130,8 @@ class Relayouts(Rows):
             self._turn_whole(type_, ahead=value in self.body.parameters)
 
     def _is_repeated(self, operation: HloOperation) -> bool:
-        """Whether large numbers are repeated along an axis that is joined with the one before
-        (`jnp.repeat`)."""
+        """Return whether large numbers are repeated along an axis that is joined with the one
+        before (`jnp.repeat`)."""
         given, made = (
             self.program.types[value] for value in (operation.operands[0], operation.results[0])
         )
@@ -155,7 +155,7 @@ class Relayouts(Rows):
         self.repeated.update(operation.results)
 
     def _lies_across_rows(self, part: int, operation: HloOperation) -> bool:
-        """Whether rows to scatter lie across the lanes."""
+        """Return whether rows to scatter lie across the lanes."""
         type_ = self.program.types[part]
         is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and not operation.ints("moving")
         return (

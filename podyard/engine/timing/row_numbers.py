@@ -17,7 +17,7 @@ _ROW_AXES = 3
 def spread_rows(
     program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel
 ) -> int:
-    """How many such numbers a kernel without a product reads and spreads."""
+    """Return how many such numbers a kernel without a product reads and spreads."""
     if kernel.kind == "matrix":
         return 0
     inputs, rows = set(kernel.inputs), dict[int, int]()

@@ -21,7 +21,7 @@ class Rows(Pieces):
     """Finds such reductions."""
 
     def _is_least(self, value: int) -> bool:
-        """Whether it is minus infinity, than which nothing is less."""
+        """Return whether it is minus infinity, than which nothing is less."""
         maker = self.program.producer(value)
         while maker is not None and maker.opcode in ("broadcast_in_dim", "reshape"):
             maker = self.program.producer(maker.operands[0])
@@ -32,7 +32,7 @@ class Rows(Pieces):
         )
 
     def _is_of_sums(self, operation: HloOperation, in_flow: list[int]) -> bool:
-        """Whether it works on several sums: no kernel does that after it has summed up."""
+        """Return whether it works on several sums: no kernel does that after it has summed up."""
         of_sums = any(value in self.reduced and value not in self.row_values for value in in_flow)
         return of_sums and bool(self.program.types[operation.results[0]].shape)
 
@@ -112,7 +112,7 @@ class Rows(Pieces):
         return False
 
     def _is_stacked(self, value: int) -> bool:
-        """Whether a turn of a loop puts the value aside."""
+        """Return whether a turn of a loop puts the value aside."""
         users = self.users.get(value, ())
         moved = [
             user for user in users if user.opcode in REORDERING or user.opcode == "broadcast_in_dim"
@@ -128,8 +128,8 @@ class Rows(Pieces):
         return maker is not None and maker.opcode == "constant"
 
     def _is_reshaped(self, value: int) -> bool:
-        """Whether a value was made in another shape: axes of one are not the maker's then, and fall
-        away."""
+        """Return whether a value was made in another shape: axes of one are not the maker's then,
+        and fall away."""
         size, stack, seen = self.program.types[value].size, [value], set[int]()
         while stack:
             maker = self.program.producer(stack.pop())
@@ -144,7 +144,7 @@ class Rows(Pieces):
         return False
 
     def _keeps_order(self, operation: HloOperation) -> bool:
-        """Whether a transposition moves only axes of one."""
+        """Return whether a transposition moves only axes of one."""
         shape = self.program.types[operation.operands[0]].shape
         moved = [axis for axis in operation.ints("dims") if shape[axis] > 1]
         return moved == sorted(moved)

@@ -15,7 +15,7 @@ NEAR_KERNELS = 4
 
 
 def passes_of_window(window: tuple[int, ...], shape: tuple[int, ...], costs: CostModel) -> float:
-    """How often a window takes a pass over an array of this shape; 1 for pooling."""
+    """Return how often a window takes a pass over an array of this shape; 1 for pooling."""
     ends = zip(window, shape, strict=False)
     if not any(extent > WINDOW_OF_POOLING and extent == axis for extent, axis in ends):
         return 1

@@ -174,7 +174,7 @@ class MemorySchedule:
 
     @property
     def values_at_peak(self) -> list[int]:
-        """What is in memory at the peak."""
+        """Return what is in memory at the peak."""
         return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
 
 

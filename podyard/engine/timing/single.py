@@ -12,8 +12,8 @@ _ALONE = frozenset({"broadcast_in_dim", "convert"})
 
 
 def is_single(kernel: Kernel) -> bool:
-    """Whether a kernel is one element-wise operation, or one sum of an array as it lies; it is not
-    fused then."""
+    """Return whether a kernel is one element-wise operation, or one sum of an array as it lies; it
+    is not fused then."""
     done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
     if kernel.kind == "reduce":
         return not done and len(kernel.reductions) == 1 and bool(kernel.outputs)

@@ -36,9 +36,8 @@ def swap_operands(program: Program) -> Program:
 def reversed_price(
     program: Program, reverse: HloOperation, is_argument: bool, costs: CostModel
 ) -> KernelPrice:
-    """What turning an array around takes. The compiler gives cycles to that where the axes are in
-    no tile, as of what
-    a convolution writes."""
+    """Return what turning an array around takes. The compiler gives cycles to that where the axes
+    are in no tile, as of what a convolution writes."""
     type_ = program.types[reverse.results[0]]
     lies, images = compact_layout(type_, costs.tiling), image_axes(program.body, program.types)
     in_tile = {lies.lane_axis, lies.sublane_axis} if is_argument else set()

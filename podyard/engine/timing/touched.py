@@ -6,7 +6,7 @@ from."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.graph import Kernel
@@ -35,21 +35,21 @@ UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
 
 
 def row_count(program: Program, operation: HloOperation) -> int:
-    """How many slices of `sizes` a gather takes, or a scatter writes."""
+    """Return how many slices of `sizes` a gather takes, or a scatter writes."""
     moved = operation.results[0] if operation.opcode == "gather" else operation.operands[-1]
     return program.types[moved].size // max(1, math.prod(operation.ints("sizes")))
 
 
 def is_one_slice(program: Program, operation: HloOperation) -> bool:
-    """Whether a gather or a scatter of one array is a slice at one place: the compiler makes that
-    of it."""
+    """Return whether a gather or a scatter of one array is a slice at one place: the compiler makes
+    that of it."""
     sizes = operation.ints("sizes")
     return bool(sizes) and len(operation.results) == 1 and row_count(program, operation) == 1
 
 
 def fills_itself(program: Program, operation: HloOperation) -> bool:
-    """Whether a scatter writes the numbers that it starts from itself: not where it changes a small
-    part of many."""
+    """Return whether a scatter writes the numbers that it starts from itself: not where it changes
+    a small part of many."""
     if operation.opcode != "scatter":
         return False
     table = program.types[operation.operands[0]]
@@ -115,8 +115,8 @@ def _laid_bytes(target: TensorType, part: TensorType, tiling: Tiling) -> int:
 
 
 def lies_across(type_: TensorType, sizes: tuple[int, ...], tiling: Tiling) -> bool:
-    """Whether the rows that are looked up lie across the lanes, so that the array has to be turned;
-    not if that takes too much padding."""
+    """Return whether the rows that are looked up lie across the lanes, so that the array has to be
+    turned; not if that takes too much padding."""
     lane = compact_layout(type_, tiling).lane_axis
     is_across = (
         lane is not None
@@ -217,3 +217,45 @@ def _part(program: Program, operation: HloOperation, costs: CostModel) -> float 
             rows * part_bytes(source, operation.ints("sizes"), costs.tiling),
         )
     return 0.0 if opcode == "dynamic_update_slice" else None
+
+
+class TypesInMemory:
+    """The types that values have in memory, and their bytes in tiles. They do not change and are
+    asked for again and again, so that they are remembered."""
+
+    def __init__(
+        self,
+        program: Program,
+        stored: Mapping[int, TensorType],
+        fixed: Collection[int],
+        costs: CostModel,
+    ) -> None:
+        """`stored`: types that are not the program's. `fixed`: values that come from outside or go
+        there, whose axes of one matter."""
+        self._program = program
+        self._stored = stored
+        self._fixed = fixed
+        self._costs = costs
+        self._types: dict[int, TensorType] = {}
+        self._nbytes: dict[int, float] = {}
+
+    def of(self, value: int) -> TensorType:
+        return self._stored.get(value) or self._program.types[value]
+
+    def without_ones(self, value: int) -> TensorType:
+        """Return the type as tiles see it: axes of one matter only where they come from outside,
+        or go there."""
+        type_ = self._types.get(value)
+        if type_ is None:
+            type_ = self.of(value)
+            if 1 in type_.shape and value not in self._fixed:
+                shape = tuple(extent for extent in type_.shape if extent > 1)
+                type_ = TensorType(shape, type_.dtype)
+            self._types[value] = type_
+        return type_
+
+    def nbytes(self, value: int) -> float:
+        nbytes = self._nbytes.get(value)
+        if nbytes is None:
+            nbytes = self._nbytes[value] = tile_bytes(self.without_ones(value), self._costs)
+        return nbytes

@@ -370,8 +370,8 @@ def _run_block(units: _Units, block: WeightBlock) -> None:
 
 
 def _groups(block: WeightBlock, machine: TpuV1Machine) -> int:
-    """How many sums of `block` the accumulators hold, two at least: one to write while the other is
-    read."""
+    """Return how many sums of `block` the accumulators hold, two at least: one to write while the
+    other is read."""
     rows = max((i.rows for i in block.instructions if isinstance(i, MatrixMultiply)), default=1)
     if 2 * rows > machine.accumulator_rows:
         raise failed_precondition(

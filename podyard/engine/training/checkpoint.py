@@ -45,7 +45,7 @@ _KINDS: Mapping[str, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class RunIdentity:
-    """What a checkpoint must have in common with the run that goes on from it."""
+    """The identity that a checkpoint and the run that goes on from it must share."""
 
     recipe: str
     arguments: Mapping[str, object]

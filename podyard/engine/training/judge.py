@@ -16,13 +16,10 @@ from podyard.engine.training.programs import Layouts, TrainState, trees_of
 from podyard.engine.training.recipe import Input, Metrics, Ratio, Trainable
 from podyard.engine.training.xla import compiler_options
 
-# Examples that are judged in one program: more take memory and no less time.
-JUDGED_AT_ONCE_MAX = 1000
-
 
 def judging(data: Input) -> EvaluationInput:
     return EvaluationInput(
-        data.test, min(data.test.count, JUDGED_AT_ONCE_MAX), data.test_transforms
+        data.test, min(data.test.count, data.judged_at_once), data.test_transforms
     )
 
 

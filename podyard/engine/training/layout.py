@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterLayout:
-    """Where each tensor lies in the vector: `shapes` by name ("conv1/kernel"), in order; `tree`
+    """The place of each tensor in the vector: `shapes` by name ("conv1/kernel"), in order; `tree`
     puts them together."""
 
     shapes: Mapping[str, tuple[int, ...]]

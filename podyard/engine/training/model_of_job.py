@@ -1,5 +1,5 @@
-"""What a job trains: a recipe of ours, or a program of its user's own; and how long a step of it
-would take."""
+"""The models and data that a job trains: a recipe of ours, or a program of its user's own; and how
+long a step of it would take."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.training_settings import SETS_ON_HAND
 from podyard.engine.analysis import analyze
 from podyard.engine.contract import ReplicaSpec
 from podyard.engine.recipes import build_recipe
@@ -49,8 +50,8 @@ def model_of_job(spec: ReplicaSpec) -> tuple[Trainable, str]:
 
 
 def estimate_of(spec: ReplicaSpec, model: Trainable, layouts: Layouts, data: Input) -> Estimate:
-    """What a step takes on the slice: the whole batch's program as a user writes it, not as it runs
-    here."""
+    """Return what a step takes on the slice: the whole batch's program as a user writes it, not as
+    it runs here."""
     return analyze(
         functools.partial(whole_step, model),
         *_abstract_arguments(model, layouts, data, spec),
@@ -141,6 +142,6 @@ def _abstract_arguments(
 def _with_data_found(spec: ReplicaSpec) -> dict[str, object]:
     """The arguments, the data's folder as a path. What a checkpoint remembers is the name."""
     data = spec.arguments.get(_DATA)
-    if spec.data_folder is None or not isinstance(data, str):
+    if spec.data_folder is None or not isinstance(data, str) or data in SETS_ON_HAND:
         return dict(spec.arguments)
     return {**spec.arguments, _DATA: str(Path(spec.data_folder, data))}

@@ -9,7 +9,7 @@ import jax
 
 
 class Transformation(Protocol):
-    """What `optax.adamw(...)` and the like give."""
+    """A transformation of gradients, as `optax.adamw(...)` and the like give it."""
 
     @property
     def init(self) -> Any: ...

@@ -1,5 +1,4 @@
-"""Which examples belong to which step and core: a function of seed and step alone, so that a resume
-is exact."""
+"""Examples by step and core: a function of seed and step alone, so that a resume is exact."""
 
 from __future__ import annotations
 

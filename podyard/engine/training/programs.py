@@ -30,9 +30,9 @@ LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What training goes on from. `step`: the number of steps done, which have come to `position`
-    in the data. `params` and `statistics` are flat float32 vectors, `slots` is the optimizer's
-    state."""
+    """The state that training goes on from. `step`: the number of steps done, which have come to
+    `position` in the data. `params` and `statistics` are flat float32 vectors, `slots` is the
+    optimizer's state."""
 
     step: int
     params: Any

@@ -1,5 +1,5 @@
-"""What a model gives to the training runtime: a small protocol that recipes and users' own modules
-implement."""
+"""The interface between a model and the training runtime: a small protocol that recipes and users'
+own modules implement."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class Variables:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """Examples to train with and to judge by, none in both; transforms are applied batch by
-    batch."""
+    """Examples to train with and to judge by, none in both; transforms are applied batch by batch.
+    `judged_at_once`: in one program; more take memory and no less time."""
 
     train: Examples
     test: Examples
     train_transforms: Sequence[Transform] = ()
     test_transforms: Sequence[Transform] = ()
+    judged_at_once: int = 1000
 
 
 class Trainable(Protocol):

@@ -1,4 +1,4 @@
-"""What a run remembers of its evaluations: the best one, and for how long there was no better
+"""Evaluations of a run that it remembers: the best one, and for how long there was no better
 one."""
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ class _Training:
         return Ended.YIELDED if trainer.is_leaving else Ended.STOPPED
 
     def evaluation(self) -> Mapping[str, float]:
-        """What was measured after the last step, by the model's own names."""
+        """Return what was measured after the last step, by the model's own names."""
         if self.record.measured_step != self.trainer.train_state.step or not self.record.measured:
             self._evaluate()
         return {

@@ -1,4 +1,4 @@
-"""What is allowed of the settings of a training run. No JAX in here."""
+"""Checks of the settings of a training run. No JAX in here."""
 
 from __future__ import annotations
 

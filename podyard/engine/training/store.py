@@ -1,4 +1,4 @@
-"""Where checkpoints and other artefacts go: bytes by name."""
+"""Places of checkpoints and other artefacts: bytes by name."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class FileStore:
             file.write(data)
 
     def path(self, name: str) -> Path:
-        """Where the file of this name lies, or would. Raises INVALID_ARGUMENT for what is not a
-        name."""
+        """Return where the file of this name lies, or would. Raises INVALID_ARGUMENT for what is
+        not a name."""
         parts = name.split("/")
         if not _is_plain(name) or any(
             part in ("", ".", "..") or part.startswith(UNFINISHED_PREFIX) for part in parts

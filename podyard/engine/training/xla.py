@@ -1,4 +1,4 @@
-"""How programs are compiled and run here, so that the same program gives the same bits in every
+"""Compilation and execution of programs here, so that the same program gives the same bits in every
 process."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TURN_SLOTS = 64
 
 @functools.cache
 def compiler_options() -> Options:
-    """What all programs of a run are compiled with: what this version of XLA knows of it."""
+    """Return what all programs of a run are compiled with: what this version of XLA knows of it."""
     import jax
 
     options = {**_ONE_THREAD, **_FEWER_FUSIONS}

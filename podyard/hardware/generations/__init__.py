@@ -23,10 +23,16 @@ VARIABLE = "PODYARD_GENERATIONS"
 
 
 def _load() -> Iterator[Generation]:
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    for name in sorted((module.name for module in pkgutil.iter_modules(__path__)), key=_age):
         yield importlib.import_module(f"{__name__}.{name}").GENERATION
     for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         yield _of_file(Path(text))
+
+
+def _age(name: str) -> tuple[int, str]:
+    """Return by what names are put in order: their number first, since the letters before it have
+    changed."""
+    return int("".join(filter(str.isdigit, name))), name
 
 
 def _of_file(path: Path) -> Generation:

@@ -12,6 +12,7 @@ from podyard.hardware.generation import (
     TYPES,
     WIRE,
     Generation,
+    HostMachine,
     Listing,
     StepError,
 )
@@ -44,6 +45,12 @@ GENERATION = Generation(
     quota_family="V5s",
     quota_pod_word="Litepod",
     machine_family="ct5lp-hightpu",
+    image_base="ubuntu-accel-2204-amd64-tpu",
+    machines=(
+        HostMachine(1, 24, 48, _GDOC_V5E),
+        HostMachine(4, 112, 192, _GDOC_V5E),
+        HostMachine(8, 224, 384, _GDOC_V5E),
+    ),
     maintenance_from_chips=8,
     runtime_family="pjrt",
     runtime_version_default="v2-alpha-tpuv5-lite",

@@ -16,6 +16,7 @@ from podyard.hardware.generation import (
     UNVERIFIED,
     WIRE,
     Generation,
+    HostMachine,
     Listing,
     StepError,
 )
@@ -60,6 +61,8 @@ GENERATION = Generation(
     listing=Listing(COMPUTE_ENGINE, "TpuV5p", chips=1),
     quota_family="V5Ps",
     machine_family="ct5p-hightpu",
+    image_base="ubuntu-accel-2204-amd64-tpu",
+    machines=(HostMachine(4, 208, 448, _GDOC_V5P),),
     maintenance_from_chips=1,
     runtime_family="pjrt",
     runtime_version_default="v2-alpha-tpuv5",

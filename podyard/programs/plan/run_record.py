@@ -36,12 +36,12 @@ def ran_module(summary: ProgramSummary, module: ModuleTotal) -> RanModule:
     host is not in it."""
     estimate, name, runs = module.estimate, _text(summary.label(module)), module.runs
     if estimate is None:
-        return RanModule(name, runs, None, module.wall_seconds, 0.0, True, "", "not priced yet")
+        return RanModule(name, runs, None, module.wall_seconds, None, None, "", "not priced yet")
     is_priced = estimate.seconds is not None and math.isfinite(estimate.seconds)
     seconds = _finite(estimate.device_seconds) if is_priced else None
-    mfu, hfu = (_finite(share) or 0.0 for share in (estimate.mfu, estimate.hfu))
+    mfu, hfu = (_finite(share) if is_priced else None for share in (estimate.mfu, estimate.hfu))
     verdict, note = map(_text, (estimate.verdict, estimate.error or "; ".join(estimate.doubts)))
-    fits, wall = estimate.fits, module.wall_seconds
+    fits, wall = estimate.fits if estimate.verdict else None, module.wall_seconds
     return RanModule(name, runs, seconds, wall, mfu, fits, verdict, note, hfu)
 
 

@@ -11,6 +11,8 @@ import dataclasses
 import struct
 from collections.abc import Iterable, Sequence
 
+from podyard.base.protobuf import varint
+
 Value = int | float | str | bytes
 
 
@@ -134,24 +136,12 @@ def _entry(key: int, value: bytes) -> bytes:
 
 
 def _field(number: int, body: bytes) -> bytes:
-    return _key(number, 2) + _varint(len(body)) + body
+    return _key(number, 2) + varint(len(body)) + body
 
 
 def _number(number: int, value: int) -> bytes:
-    return _key(number, 0) + _varint(value)
+    return _key(number, 0) + varint(value)
 
 
 def _key(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
-
-
-def _varint(value: int) -> bytes:
-    """Raises ValueError for a negative number: none of ours is."""
-    if value < 0:
-        raise ValueError(f"a number of a trace must not be negative, got {value}")
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    return varint(number << 3 | wire)

@@ -21,11 +21,22 @@ _SHIMS = {
     "tensorflow": "tensorflow_program",
     "tensorflow_estimator.python.estimator.tpu.tpu_estimator": "tensorflow_1",
     "keras": "keras_program",
+    "fastai.optimizer": "torch_graph.fastai_steps",
     "jax._src.export._export": "jax_export",
     "jax.experimental.pallas": "jax_pallas",
     "orbax.checkpoint": "orbax_program",
     "orbax.checkpoint.experimental.v1": "orbax_program",
 }
+# The same, where the environment names a folder of data sets.
+_DATASET_SHIMS = {
+    "urllib.request": "datasets.downloads",
+    "torchvision.datasets.utils": "datasets.checks",
+    "keras.src.utils.file_utils": "datasets.checks",  # Keras 3
+    "keras.src.utils.data_utils": "datasets.checks",  # Keras 2.13 and newer
+    "keras.utils.data_utils": "datasets.checks",
+}
+if os.environ.get("PODYARD_DATASET_MIRROR"):
+    _SHIMS.update(_DATASET_SHIMS)
 _HERE = __file__.rpartition("/")[0]
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from podyard.base.errors import PodyardError
-from podyard.hardware.accelerator_types import AcceleratorType, from_config, parse
+from podyard.hardware.accelerator_types import AcceleratorType, from_topology, parse
 from podyard.hardware.generations import GENERATIONS
 from podyard.hardware.process_bounds import Bounds
 from podyard.programs.slice import Slice
@@ -24,14 +24,14 @@ def kind_of_topology(name: str) -> AcceleratorType:
     # libtpu marks twisted tori, whose devices are the same
     match = _NAME.fullmatch(name.removesuffix("_twisted"))
     generation, _, number = name.partition("-")
-    prefixes = {one.name: one for one in GENERATIONS.values() if one.wire_type is not None}
+    prefixes = {one.name: one for one in GENERATIONS.values() if one.shapes}
     for one in tuple(prefixes.values()):
         # libtpu's word for v5p is v5, as in its device kind
         short = one.device_kind.removeprefix("TPU ").replace(" ", "")
         prefixes |= {one.name_prefix: one, short: one}
     known = prefixes.get(match[1].lower() if match is not None else generation)
-    if known is None or known.wire_type is None:
-        names = ", ".join(one.name for one in GENERATIONS.values() if one.wire_type is not None)
+    if known is None or not known.shapes:
+        names = ", ".join(one.name for one in GENERATIONS.values() if one.shapes)
         raise ValueError(
             f"unknown topology {name!r}: use a generation and a shape as in v5e:4x4 or v5p:2x2x1; "
             f"generations are {names}"
@@ -43,7 +43,7 @@ def kind_of_topology(name: str) -> AcceleratorType:
         if known.dimensions == 2 and shape[2:] == ["1"]:
             shape = shape[:2]
         shape += ["1"] * (known.dimensions - len(shape))
-        return from_config(known.wire_type, "x".join(shape))
+        return from_topology(known, "x".join(shape))
     except PodyardError as error:
         raise ValueError(f"unknown topology {name!r}: {error.message}") from error
 

@@ -228,7 +228,7 @@ def group_of(groups: Sequence[Sequence[int]] | None = None) -> ReplicaGroup | No
 
 
 def meeting_store() -> Any:
-    """Where all processes of the program have met."""
+    """Return where all processes of the program have met."""
     if not _store:
         place = _process.place()
         if place.store:

@@ -1,4 +1,4 @@
-"""Where this process stands among those of its program, and the slice that they are on."""
+"""The place of this process among those of its program, and the slice that they are on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from answer import answer, error_of
-from ray.autoscaler._private.gcp.config import construct_clients_from_provider_config
+from ray.autoscaler._private.gcp.config import (
+    bootstrap_gcp,
+    construct_clients_from_provider_config,
+)
 from ray.autoscaler._private.gcp.node import GCPTPU, GCPTPUNode
 from ray.autoscaler._private.gcp.node_provider import GCPNodeProvider
 
@@ -94,6 +97,23 @@ def looked_at(name: str, zone: str) -> Any:
     return [node.is_running(), node.is_terminated(), len(tpu.list_instances())]
 
 
+def bootstrap(project: str) -> Any:
+    """Run what `ray up` prepares before its first machine: the project, the account with its
+    roles, the key pair."""
+    provider = {"type": "gcp", "project_id": project, "region": "us-central1"}
+    node = {**NODE, "acceleratorType": "v2-8"}
+    config = bootstrap_gcp(
+        {
+            "provider": {**provider, "availability_zone": "us-central1-a"},
+            "auth": {"ssh_user": "ubuntu"},
+            "head_node_type": "head",
+            "available_node_types": {"head": {"node_config": node, "resources": {"TPU": 1}}},
+        }
+    )
+    head = config["head_node"]["serviceAccounts"][0]["email"]
+    return {"email": head, "key": Path(config["auth"]["ssh_private_key"]).is_file()}
+
+
 def _provider(zone: str, credentials: str) -> dict[str, Any]:
     """`credentials`: nothing for the environment's, `token`, or a key file."""
     found: dict[str, Any] = {"project_id": "demo", "availability_zone": zone, "_has_tpus": True}
@@ -119,4 +139,4 @@ def _seen(node: GCPTPUNode) -> list[Any]:
     return [node["state"], node.is_running(), node.is_terminated(), node.get_labels()]
 
 
-answer(life, provider, no_room, looked_at)
+answer(life, provider, no_room, looked_at, bootstrap)

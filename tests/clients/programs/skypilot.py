@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from answer import answer, error_of
 from sky import clouds, resources
 from sky.backends.cloud_vm_ray_backend import FailoverCloudErrorHandlerV2
 from sky.provision import common
+from sky.provision.gcp import config as bootstrap
 from sky.provision.gcp import instance
 from sky.provision.gcp.instance_utils import GCPTPUVMInstance
 
@@ -25,8 +27,8 @@ DRAWN = 0.17
 
 
 def launch(cluster: str, zone: str, kind: str, count: str, *flags: str) -> Any:
-    """What `sky launch` does for the machines: [head, created, resumed], or what its failover makes
-    of the failure.
+    """Return what `sky launch` does for the machines: [head, created, resumed], or what its
+    failover makes of the failure.
 
     Flags: `spot`, `queued`.
     """
@@ -70,8 +72,8 @@ def launch(cluster: str, zone: str, kind: str, count: str, *flags: str) -> Any:
 
 
 def machines(cluster: str, zone: str) -> Any:
-    """What it knows of a running cluster: [[internal address, external address, labels], ...] by
-    name."""
+    """Return what it knows of a running cluster: [[internal address, external address, labels],
+    ...] by name."""
     found = instance.get_cluster_info(zone.rpartition("-")[0], cluster, _provider(zone))
     return {
         "head": found.head_instance_id,
@@ -122,6 +124,31 @@ def pause(name: str, zone: str) -> Any:
     ).execute()["name"]
 
 
+def check(key: str) -> Any:
+    """Return what `sky check gcp` finds, and the account that it makes for its nodes, of the user
+    of a key file."""
+    os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = key
+    subprocess.run(
+        ["gcloud", "auth", "activate-service-account", "--key-file", key],
+        check=True,
+        capture_output=True,
+    )
+    found = [clouds.GCP._check_compute_credentials(), clouds.GCP._check_storage_credentials()]
+    config = common.ProvisionConfig(
+        provider_config=_provider("us-central1-a"),
+        authentication_config={},
+        docker_config={},
+        node_config={"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"},
+        count=1,
+        tags={},
+        resume_stopped_nodes=True,
+        ports_to_open_on_launch=None,
+    )
+    manager, iam, *_ = bootstrap.construct_clients_from_provider_config(config.provider_config)
+    role = bootstrap._configure_iam_role(config, manager, iam)
+    return {"checks": found, "account": role["serviceAccount"]["email"]}
+
+
 def _provider(zone: str) -> dict[str, Any]:
     return {
         "project_id": PROJECT,
@@ -148,4 +175,4 @@ def _blocked(kind: str, region: str, zone: str, error: Exception) -> list[list[s
     return [[item.region, item.zone] for item in blocked]
 
 
-answer(launch, machines, statuses, stop, terminate, tag, elsewhere, pause)
+answer(launch, machines, statuses, stop, terminate, tag, elsewhere, pause, check)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podyard.cli.run_report.comparison import NOTHING_FITS_CODE
+from podyard.cli.programs.run_report.comparison import NOTHING_FITS_CODE
 from tests.tpu_program import PROGRAMS, code, report, run
 
 pytest.importorskip("jax", reason="programs under test import JAX")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podyard.cli.run_program import NO_STEP_CODE
+from podyard.cli.programs.run_program import NO_STEP_CODE
 from tests.tpu_program import code, report, run
 
 pytest.importorskip("jax", reason="programs under test import JAX")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podyard.cli.run_program import NO_STEP_CODE
+from podyard.cli.programs.run_program import NO_STEP_CODE
 from tests import doc_outputs
 from tests.tpu_program import PROGRAMS, run
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 
 
 def walk(

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from podyard.cli import commands
+from podyard.cli.kit import commands
 from tests.unit.cli.command_walk import parse
 from tests.unit.cli.golden_yard import open_golden_yard
 from tests.yard import ZONE, Yard
@@ -134,13 +134,13 @@ NOT_RECORDED: Mapping[str, str] = {
     path: reason
     for reason, paths in {
         _MACHINE: "up, down, status, open, demo, doctor, tpu devices, tpu exec, tpu scp, "
-        "tpu ssh, tpu "
+        "tpu notebook, tpu ssh, tpu "
         "ssh-config, "
         "runtime install, runtime list, runtime remove, tensorboard, predict, env, run, ssh "
         "connect, ssh setup, "
         "connect, agent join, fsck, admin adopt-folders, admin backup, admin copy-database, admin "
         "restore, job stacks, "
-        "job download, bill export, bill replay",
+        "job download, job export, dataset list, dataset add, bill export, bill replay",
         _LATER: "admin audit",
         _LONG: "simulate, job wait",
         _STORAGE: (
@@ -230,7 +230,7 @@ def _pipe() -> Iterator[io.StringIO]:
 
 
 def run(argv: Sequence[str], columns: int | None) -> str:
-    """What `podyard ARGV` prints, with its exit code unless it is 0."""
+    """Return what `podyard ARGV` prints, with its exit code unless it is 0."""
     code: object = 0
     opened = _pipe() if columns is None else _terminal(columns)
     with warnings.catch_warnings(), mock.patch.object(sys, "stdin", io.StringIO()):
@@ -279,7 +279,8 @@ def files_of(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def read() -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.txt"))}
+    # Bytes: reading text would turn a bar's carriage returns into line ends.
+    return {path.name: path.read_bytes().decode() for path in sorted(FOLDER.glob("*.txt"))}
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podyard.base.braces import expand_braces
+from podyard.base.text.braces import expand_braces
 
 
 @pytest.mark.parametrize(

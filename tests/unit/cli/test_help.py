@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli.command_table import ALIASES, COMMAND_GROUPS, ENTRIES
-from podyard.cli.commands import root
+from podyard.cli.kit.command_table import ALIASES, COMMAND_GROUPS, ENTRIES
+from podyard.cli.kit.commands import root
 from tests.unit.cli.command_walk import parse, walk
 
 COMMANDS = dict(walk())
@@ -26,7 +26,7 @@ def _help(*argv: str) -> str:
 
 
 def _examples(text: str) -> list[list[str]]:
-    """What follows `podyard` in each example, up to a pipe, a redirection or a comment."""
+    """Return what follows `podyard` in each example, up to a pipe, a redirection or a comment."""
     found = []
     for line in filter(None, map(str.strip, text.partition("Examples:")[2].splitlines())):
         inner = re.fullmatch(r'eval "\$\((.*)\)"(?: *#.*)?', line)
@@ -83,11 +83,12 @@ def test_the_line_of_a_command_says_what_its_help_says(name: str) -> None:
 def test_help_and_completion_import_no_command() -> None:
     code = (
         "import sys\n"
-        "from podyard.cli.commands import root\n"
+        "from podyard.cli.kit.commands import root\n"
         "try:\n    root.main(['--help'], prog_name='podyard')\n"
         "except SystemExit: pass\n"
-        "heavy = {'httpx', 'numpy', 'asyncssh', 'podyard.cli.jobs', 'podyard.cli.tpu'} & "
-        "set(sys.modules)\n"
+        "heavy = {'httpx', 'numpy', 'asyncssh'}\n"
+        "heavy |= {'podyard.cli.jobs.jobs', 'podyard.cli.nodes.tpu'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ import termios
 import pytest
 
 PROGRAM = """
-from podyard.cli.tables import columns_of, draw
+from podyard.cli.kit.tables import columns_of, draw
 columns = columns_of({"NAME": "name", "STATE": "state", "COST": "cost|usd", "REASON": "reason|text"})
 rows = [
     {"name": "pod", "state": "READY", "cost": "1234.5", "reason": "ready"},
@@ -34,7 +34,7 @@ AT_80 = [WHOLE[0], WHOLE[1], f"{NAME}  FAILED      $0.50  no free 2x2…"]
 
 
 def on_terminal(columns: int) -> str:
-    """What the program writes to a pseudo terminal that is this wide."""
+    """Return what the program writes to a pseudo terminal that is this wide."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {

@@ -50,7 +50,7 @@ class Gang:
         return found
 
     def sync_hosts(self, hosts: list[dict[str, Any]]) -> dict[str, Any]:
-        """What the host server is told when it reports these hosts."""
+        """Return what the host server is told when it reports these hosts."""
         answer = self._http.post("/podyard/v1/agents/local:syncHosts", json={"hosts": hosts})
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from podyard.db.tables_jobs import jobs
+from podyard.db.tables.jobs import jobs
 from tests.unit.control.gang import Gang, submit
 
 pytestmark = pytest.mark.slow  # a server, a database and a gang for each test

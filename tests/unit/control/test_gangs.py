@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from podyard.db import jobs as job_rows
+from podyard.db.jobs import jobs as job_rows
 from podyard.domain.job import Job
+from podyard.domain.lists.pages import Order, RowQuery
 from podyard.settings import Leases
-from podyard.web import job_copy
-from podyard.web.job_place import NEW_NODE
+from podyard.web.jobs import copies as job_copy
+from podyard.web.jobs.place import NEW_NODE
 from tests.builders import node_spec
 from tests.unit.control.gang import Gang, submit
 
@@ -97,6 +98,58 @@ def test_a_machine_that_leaves_in_order_is_no_failure_of_the_job(gang: Gang) -> 
     gang.yard.step()
     job = gang.yard.ok("GET", path)
     assert (job["state"], job["failures"], job["preemptions"]) == ("PREPARING", 0, 1)
+
+
+def test_a_job_survives_more_lost_machines_than_it_may_have_failures(gang: Gang) -> None:
+    path = submit(gang, maxFailures=3)
+    for _ in range(5):
+        (replica,) = gang.sync()
+        gang.points(replica, 1, 2)
+        gang.yard.step(LEASES.replica_seconds + 1)
+        gang.register()
+        gang.yard.step(1)
+    job = gang.yard.ok("GET", path)
+    assert (job["failures"], job["preemptions"]) == (0, 5)
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 10)
+    gang.report(replica, state="SUCCEEDED")
+    gang.exit_all()
+    assert gang.yard.ok("GET", path)["state"] == "SUCCEEDED"
+
+
+def test_lost_machines_end_a_job_after_its_max_preemptions(gang: Gang) -> None:
+    path = submit(gang, maxPreemptions=1)
+    for _ in range(2):
+        gang.sync()
+        gang.yard.step(LEASES.replica_seconds + 1)
+        gang.register()
+        gang.yard.step(1)
+    job = gang.yard.ok("GET", path)
+    assert (job["state"], job["error"]["status"]) == ("FAILED", "ABORTED")
+    assert "preempted 2 times (maxPreemptions 1)" in job["error"]["message"]
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["machine lost", "machine well"])
+def test_peers_that_fail_since_a_machine_is_lost_are_no_failure(gang: Gang, is_lost: bool) -> None:
+    """The ring breaks at once; that a machine is lost is known when its lease is over."""
+    yard = gang.yard
+    yard.create("pod", "v3-32", "europe-west4-a")
+    body = {"recipe": "digits-cnn", "steps": 10, "globalBatch": 128, "node": "pod"}
+    path = f"{yard.jobs('europe-west4-a')}/j"
+    yard.ok("POST", f"{yard.jobs('europe-west4-a')}?jobId=j", {**body, "maxFailures": 3})
+    yard.step()
+    ranks = {gang.specification(replica)["rank"]: replica for replica in gang.sync()}
+    gang.points(ranks[0], 1, 3)
+    gang.report(ranks[1], state="FAILED", error="host 3 closed the connection")
+    assert yard.ok("GET", path)["state"] == "RECOVERING"
+    if is_lost:
+        yard.step(LEASES.replica_seconds + 1)
+    else:
+        gang.exit_all()
+    job = yard.ok("GET", path)
+    assert (job["failures"], job["preemptions"]) == ((0, 1) if is_lost else (1, 0))
+    (attempt,) = yard.ok("GET", f"{path}:attempts")["attempts"]
+    assert attempt["outcome"] == ("PREEMPTED" if is_lost else "FAILED")
 
 
 def test_steps_come_once_and_without_a_gap(gang: Gang) -> None:
@@ -268,7 +321,8 @@ def test_a_node_stays_until_no_job_has_run_on_it_for_the_autostop_time(gang: Gan
 
 
 def _jobs(gang: Gang) -> list[Job]:
-    return gang.yard.database.read(lambda uow: job_rows.of_project(uow, "demo", None))
+    query = RowQuery(Order.NEWEST, 100)
+    return gang.yard.database.read(lambda uow: job_rows.page(uow, "demo", None, query))
 
 
 def _succeed(gang: Gang) -> None:

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import select
 
-from podyard.cli.client import Client
-from podyard.cli.jobs import job
-from podyard.cli.options import client_of
-from podyard.db.tables_jobs import jobs
+from podyard.cli.jobs.jobs import job
+from podyard.cli.kit.client import Client
+from podyard.cli.kit.options import client_of
+from podyard.db.tables.jobs import jobs
 from tests.unit.control.gang import Gang, submit
 
 pytestmark = pytest.mark.slow  # a server, a database and a gang for each test
@@ -32,7 +32,8 @@ def command(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> Any:
         opened.append(client_of(*target))
         return opened[-1]
 
-    monkeypatch.setattr("podyard.cli.jobs.client_of", client)
+    for module in ("jobs", "artifacts.download"):
+        monkeypatch.setattr(f"podyard.cli.jobs.{module}.client_of", client)
 
     def run(*words: str) -> Result:
         try:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from podyard.base.training_settings import TrainingSettings
-from podyard.db.tables_jobs import jobs
+from podyard.db.tables.jobs import jobs
 from podyard.domain.training import usual_way
 from tests.unit.control.gang import Gang, submit
 from tests.yard import open_yard

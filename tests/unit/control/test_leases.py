@@ -11,9 +11,9 @@ import pytest
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.settings import Leases, from_environment
-from podyard.workers.agent import SYNC_SECONDS, Agent
-from podyard.workers.http_client import JsonClient
-from podyard.workers.registration import Registration
+from podyard.workers.agent.agent import SYNC_SECONDS, Agent
+from podyard.workers.agent.registration import Registration
+from podyard.workers.kit.http_client import JsonClient
 from tests.unit.control.gang import Gang, submit
 from tests.yard import START, Yard, open_yard
 

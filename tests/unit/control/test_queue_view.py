@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from podyard.cli import queue as queue_commands
+from podyard.cli.nodes import queue as queue_commands
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import Yard, open_yard
 

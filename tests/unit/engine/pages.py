@@ -14,10 +14,10 @@ import httpx
 from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
-from podyard.web import explain, lesson
+from podyard.web.front import explain, lesson
 
 
 class Reader(HTMLParser):

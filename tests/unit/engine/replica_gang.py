@@ -171,9 +171,9 @@ def run_gang(
     yield_after: int | None = None,
     machines: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]`
-    is where it runs: those of one machine share a window folder, but one with a capital letter,
-    which cannot share memory."""
+    """Return what each process of the gang reported; `groups[i]` are the hosts of process i,
+    `machines[i]` is where it runs: those of one machine share a window folder, but one with a
+    capital letter, which cannot share memory."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from podyard.base.errors import Code, PodyardError
-from podyard.cli.estimate import estimate as estimate_command
-from podyard.cli.plan import plan as plan_command
+from podyard.cli.programs.estimate import estimate as estimate_command
+from podyard.cli.programs.plan.command import plan as plan_command
 from podyard.engine import Estimate, analyze, analyze_stablehlo
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.report import compare, html

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.base.errors import PodyardError
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.engine import film
 from podyard.engine.numerics import explain_html
 from podyard.engine.numerics.explain import (

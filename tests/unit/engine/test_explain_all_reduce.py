@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.base.errors import PodyardError
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.engine import film
 from podyard.engine.collectives import explain_html
 from podyard.engine.collectives.explain import (

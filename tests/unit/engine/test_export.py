@@ -22,7 +22,8 @@ from jax import export as jax_export
 
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
-from podyard.cli import commands, predict
+from podyard.cli.kit import commands
+from podyard.cli.programs import predict
 from podyard.engine.exact import client
 from podyard.engine.exported import MANIFEST, MODEL, PROGRAM, Exported, load
 from podyard.engine.recipes.layers import conv, max_pool
@@ -467,8 +468,7 @@ def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of five examples. The command sets up its process' environment: that is undone
-    here."""
+    """A file of five examples. The environment that the command sets up is undone here."""
     for name in ("JAX_PLATFORMS", "NPROC", "TPU_SKIP_MDS_QUERY"):
         monkeypatch.setenv(name, "")
     np.savez(tmp_path / "images.npz", **images_of(5))

@@ -19,7 +19,7 @@ from podyard.engine.timing.tpu_v1 import TPU_V1
 from podyard.engine.timing.tpu_v1_apps import speedups
 from podyard.hardware.generation import GIB
 from podyard.hardware.generations import GENERATIONS
-from podyard.web.lesson_steps import LESSON_PAGES, STEPS
+from podyard.web.front.lesson_steps import LESSON_PAGES, STEPS
 from tests.unit.engine.pages import Reader, open_console
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,8 @@ def sent_bytes(url: str) -> int:
 
 
 def shown(picture: Any) -> Reader:
-    """What a notebook gets, after a check that it is well formed and asks for nothing else."""
+    """Return what a notebook gets, after a check that it is well formed and asks for nothing
+    else."""
     html = str(picture._repr_html_())
     assert html.startswith("<style>") and "<script" not in html and " src=" not in html
     for tag in ("div", "svg", "table", "figure", "g"):

@@ -48,7 +48,7 @@ def _sums(x: jax.Array, _weight: jax.Array) -> Any:
 
 
 def _sums_of_made(x: jax.Array, weight: jax.Array) -> Any:
-    """What a kernel makes is written in the order of the loop: nothing is saved."""
+    """Return what a kernel makes is written in the order of the loop: nothing is saved."""
     return _sums(jnp.tanh(x) * 2, weight)
 
 

@@ -388,3 +388,27 @@ module @jit_f attributes {mhlo.num_partitions = 64 : i32} {
     own = partition(parse_stablehlo(text))
     sent = [one.opcode for one in own.body.operations if one.opcode.startswith(("all", "reduce"))]
     assert sent == ["all_gather", "all_gather"]
+
+
+def test_two_axes_that_change_places_exchange_parts() -> None:
+    """As gradients of activations that a table's update wants: 4 and 2 parts become 2 and 4, by an
+    exchange of two and a change of places. No device has more than its part at any time."""
+    text = """
+module @jit_f attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["x"=4, "y"=2]>
+  func.func public @main(
+      %arg0: tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>})
+      -> (tensor<64x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>}) {
+    %0 = stablehlo.tanh %arg0 : tensor<64x512xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"x"}, {"y"}]> : tensor<64x512xf32>
+    %2 = sdy.sharding_constraint %1 <@mesh, [{"y"}, {"x"}]> : tensor<64x512xf32>
+    return %2 : tensor<64x512xf32>
+  }
+}
+"""
+    own = partition(parse_stablehlo(text))
+    sent = [one.opcode for one in own.body.operations]
+    assert sent.count("all_to_all") == sent.count("collective_permute") == 1
+    assert "all_gather" not in sent
+    assert all(own.types[value].size == 64 * 512 // 8
+               for one in own.body.operations for value in one.results)  # fmt: skip

@@ -16,12 +16,14 @@ from pathlib import Path
 import jax
 import pytest
 
+from podyard.cli.kit.tables import table
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.timing.analysis import device_count, estimate_program
 from podyard.engine.timing.estimate import Estimate
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.hardware.topology import Topology
+from tests import doc_outputs
 
 _FILE = Path(__file__).parents[2] / "data" / "published_resnet50.json"
 _FITTED = "v3"
@@ -119,6 +121,17 @@ def test_the_mean_error_is_within_7_per_cent() -> None:
         f"{statistics.mean(judged):.1%}"
     )
     assert max(statistics.mean(everything), statistics.mean(judged)) <= _MEAN_LIMIT
+
+
+def test_the_errors_of_the_page_are_those_of_the_runs() -> None:
+    lines = []
+    for name in sorted({run.generation for run in RUNS}):
+        ratios = [1 + run.error for run in RUNS if run.generation == name]
+        middle = statistics.median(abs(ratio - 1) for ratio in ratios)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        lines.append((name, str(len(ratios)), spread, f"{middle:.0%}"))
+    text = table(("TPU", "RUNS", "ESTIMATE / PUBLISHED", "MEDIAN ERROR"), lines)
+    doc_outputs.check("differences.md", "published runs", text, doc_outputs.NO_FIGURE)
 
 
 def test_ninety_epochs_on_a_v2_pod_take_7_to_9_and_a_half_minutes() -> None:

@@ -8,6 +8,12 @@ from podyard.engine.executor import MODES
 from podyard.engine.recipes import build_recipe
 from podyard.engine.recipes.programs import PROGRAMS
 
+# A job trains for minutes on data that is on hand, an estimate is of the published run.
+JOB_DEFAULTS = {
+    "resnet-50": {"variant": "v1", "warmUpEpochs": 0, "data": "sklearn-digits"},
+    "transformer-lm": {"data": "sklearn-texts"},
+}
+
 
 def refusal(recipe: str, **arguments: object) -> str:
     with pytest.raises(PodyardError) as caught:
@@ -32,6 +38,15 @@ def test_refusals_name_what_is_wrong_and_what_is_known() -> None:
         assert "between 0.0 and 0.9" in refusal("digits-cnn", dropout=number)
 
 
+def test_choices_and_flags_name_what_is_allowed() -> None:
+    checked = check_arguments("transformer-lm", {"scan": True, "dtype": "float32"})
+    assert (checked["scan"], checked["remat"], checked["dtype"]) == (True, False, "float32")
+    assert "scan" not in check_arguments("transformer-lm", {})  # the recipe decides it
+    assert refusal("resnet-50", variant="v2") == "arguments.variant must be v1 or v1.5, got 'v2'"
+    for value in ("yes", 1, None):
+        assert "remat must be true or false" in refusal("transformer-lm", remat=value)
+
+
 @pytest.mark.parametrize(
     "folder", ["", "/etc", "../x", "a/../b", ".hidden", "a//b", "a/", 5, None, "a b", "a\n"]
 )
@@ -52,17 +67,21 @@ def test_batch_is_a_positive_multiple_of_the_cores() -> None:
 
 
 def test_manifest_and_engine_agree() -> None:
+    assert set(RECIPES) == set(PROGRAMS)
     for name, manifest in RECIPES.items():
-        given = {"data": "somewhere"} if "data" in manifest.arguments else {}
+        needs_data = "data" in manifest.arguments and not manifest.arguments["data"].default
+        given = {"data": "somewhere"} if needs_data else {}
         recipe = build_recipe(name, check_arguments(name, given))
-        if not given:
-            assert recipe.input().train.count == manifest.training_example_count
+        if not needs_data:
+            count = recipe.input().train.count
+            assert manifest.training_example_count in (count, None)
+            assert count >= manifest.default_global_batch
         assert set(manifest.modes) <= set(MODES)
         check_batch(manifest.default_global_batch, 8)
         declared = PROGRAMS[name].arguments
         assert {key: argument.default for key, argument in manifest.arguments.items()} == {
             key: argument.default for key, argument in declared.items()
-        }
+        } | JOB_DEFAULTS.get(name, {})
     with pytest.raises(PodyardError, match=r"unknown program .*: use cifar10-cnn"):
         build_recipe("mnist", {})
     with pytest.raises(PodyardError, match="dropout is a number"):
@@ -70,7 +89,5 @@ def test_manifest_and_engine_agree() -> None:
     with pytest.raises(PodyardError, match="needs data") as caught:
         build_recipe("mnist-cnn", {}).input()
     assert caught.value.code is Code.FAILED_PRECONDITION
-    with pytest.raises(PodyardError, match="program for estimates"):
-        build_recipe("resnet-50", {}).input()
     with pytest.raises(PodyardError, match="use train, evaluate, predict"):
         check_mode("digits-cnn", "serve")

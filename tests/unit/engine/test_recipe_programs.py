@@ -21,6 +21,7 @@ from podyard.engine.recipes import tensors
 from podyard.engine.recipes.layers import (
     batch_norm,
     causal_attention,
+    conv,
     max_pool,
     max_pool_2x2,
     softmax_cross_entropy,
@@ -273,14 +274,13 @@ def test_a_small_resnet_learns_and_its_running_averages_move() -> None:
     start, batch = model.first_state(Streams(0)), model.sample_batch(Streams(1), 8)
     step = quick(model.step)
     state, losses = run(step, start, batch, 1)
-    kernel = start["params"]["stem/kernel"].astype(network.dtype).astype(np.float32)
+    kernel = start["params"]["conv1_conv/kernel"].astype(network.dtype).astype(np.float32)
     image = batch["image"].astype(np.float32)
-    stem = jax.lax.conv_general_dilated(
-        image, kernel, (2, 2), ((3, 3), (3, 3)), dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    stem = conv(image, kernel, 2, ((3, 3), (3, 3)))
     moved = state["statistics"]
-    assert np.allclose(moved["stem/mean"], 0.1 * np.mean(stem, (0, 1, 2)), rtol=0.02, atol=1e-3)
-    assert np.allclose(moved["stem/variance"], 0.9 + 0.1 * np.var(stem, (0, 1, 2)), rtol=0.02)
+    mean, variance = (moved[f"conv1_bn/moving_{part}"] for part in ("mean", "variance"))
+    assert np.allclose(mean, 0.1 * np.mean(stem, (0, 1, 2)), rtol=0.02, atol=1e-3)
+    assert np.allclose(variance, 0.9 + 0.1 * np.var(stem, (0, 1, 2)), rtol=0.02)
     assert all(not np.array_equal(moved[name], start["statistics"][name]) for name in moved)
     _, later = run(step, state, batch, 5)
     assert later[-1] < 0.9 * losses[0], (losses, later)
@@ -468,11 +468,11 @@ def test_tensors_drawn_in_pieces_are_those_drawn_at_once(monkeypatch: pytest.Mon
         ("mnist-cnn", {"dropout": 1}, "arguments.dropout is a number between 0.0 and 0.9, not 1"),
         (
             "resnet-50",
-            {"imageSize": 63},
-            "arguments.imageSize is a whole number between 64 and 512, not 63",
+            {"imageSize": 31},
+            "arguments.imageSize is a whole number between 32 and 512, not 31",
         ),
         ("resnet-50", {"imageSize": 64.5}, "not 64.5"),
-        ("resnet-50", {"imageSize": 10**400}, "whole number between 64 and 512"),
+        ("resnet-50", {"imageSize": 10**400}, "whole number between 32 and 512"),
         (
             "resnet-50",
             {"dtype": "float16"},

@@ -450,7 +450,7 @@ RETURN = "return %a : tensor<4x8xf32>"
     [
         ("%0 = stablehlo.tanh %b : tensor<4x8xf32>", "value %b is not defined"),
         ("%0 = stablehlo.tanh %a#1 : tensor<4x8xf32>", "value %a#1 is not defined"),
-        ("%0 = stablehlo.tanh %a : tensor<?x8xf32>", "dynamic shape"),
+        ("%0 = stablehlo.tanh %a : tensor<?x8xf32>", "dynamic shape without a bound"),
         ("%0 = stablehlo.tanh %a : tensor<4x8xf128>", "unknown element type 'f128'"),
         ("%0 = stablehlo.tanh %a : tensor<4x8x!quant.uniform<i8:f32, 2.0>>", "not a tensor type"),
         ("%0 = stablehlo.tanh %a : tensor<9999999999999999999xf32>", "larger than any memory"),

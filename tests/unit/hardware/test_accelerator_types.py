@@ -51,18 +51,51 @@ def test_table(name: str) -> None:
 
 def test_counts_of_named_types() -> None:
     counts = {g: len(accelerator_types.all_types(g)) for g in GENERATIONS}
-    assert counts == {"v1": 0, "v2": 5, "v3": 8, "v4": 68, "v5e": 8, "v5p": 127, "v6e": 8}
+    assert counts == {
+        "v1": 0,
+        "v2": 5,
+        "v3": 8,
+        "v4": 68,
+        "v5e": 8,
+        "v5p": 127,
+        "v6e": 8,
+        "tpu7x": 131,
+    }
 
 
 def test_every_named_type_is_read_back_from_its_configuration() -> None:
     for kind in accelerator_types.all_types():
-        assert kind.generation.wire_type is not None
-        assert accelerator_types.from_config(kind.generation.wire_type, kind.topology.text) == kind
+        assert accelerator_types.from_topology(kind.generation, kind.topology.text) == kind
+        if kind.generation.wire_type is not None:
+            wire = accelerator_types.from_config(kind.generation.wire_type, kind.topology.text)
+            assert wire == kind
 
 
 def test_counts_of_legal_shapes_are_xpks() -> None:
     assert len(accelerator_types.legal_shapes(GENERATIONS["v4"])) == 186
     assert len(accelerator_types.legal_shapes(GENERATIONS["v5p"])) == 414
+    assert len(accelerator_types.legal_shapes(GENERATIONS["tpu7x"])) == 432
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "chips", "hosts", "devices"),
+    [
+        ("tpu7x-2", "1x1x1", 1, 1, 2),
+        ("tpu7x-8", "2x2x1", 4, 1, 8),
+        ("tpu7x-16", "2x2x2", 8, 2, 16),
+        ("tpu7x-128", "4x4x4", 64, 16, 128),
+        ("tpu7x-512", "4x8x8", 256, 64, 512),
+        ("tpu7x-13824", "12x24x24", 6912, 1728, 13824),
+    ],
+)
+def test_tpu7x_counts_cores_of_which_each_is_a_device(
+    name: str, topology: str, chips: int, hosts: int, devices: int
+) -> None:
+    """docs.cloud.google.com/tpu/docs/tpu7x."""
+    kind = accelerator_types.parse(name)
+    assert kind.topology.text == topology
+    assert (kind.chip_count, kind.host_count, kind.device_count) == (chips, hosts, devices)
+    assert accelerator_types.kind_of(name, topology) == kind
 
 
 def test_bounds_as_the_recorded_tpu_env_has_them() -> None:
@@ -92,7 +125,8 @@ def test_wrap_around_only_from_a_full_cube_and_over_the_whole_pod() -> None:
 
 
 def test_twisted_types_are_those_of_the_reference() -> None:
-    twisted = {k.name for k in accelerator_types.all_types() if k.topology.twisted}
+    kinds = [k for k in accelerator_types.all_types() if k.generation.wire_type is not None]
+    twisted = {kind.name for kind in kinds if kind.topology.twisted}
     v4 = {"v4-256", "v4-512", "v4-2048", "v4-4096"}
     named = v4 | {"v5p-256", "v5p-512", "v5p-2048", "v5p-4096", "v5p-6912", "v5p-13824"}
     # Sizes that no table names: 12x12x24 on v4, 16x16x32 on v5p.
@@ -176,6 +210,6 @@ def test_runtime_versions() -> None:
     assert all(item.source for item in runtime_versions.RUNTIME_VERSIONS.values())
     with pytest.raises(PodyardError, match="does not run on v2"):
         runtime_versions.check_serves("tpu-vm-v4-base", GENERATIONS["v2"])
-    for of_nodes in (item for item in GENERATIONS.values() if item.node_type):
+    for of_nodes in (item for item in GENERATIONS.values() if item.wire_type is not None):
         runtime_versions.check_serves(of_nodes.runtime_version_default, of_nodes)
         assert of_nodes.runtime_version_default in runtime_versions.RUNTIME_VERSIONS

@@ -22,7 +22,7 @@ from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
 from podyard.control.access import identity
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.principal import Principal
 from podyard.http.guard import (
@@ -34,13 +34,14 @@ from podyard.http.guard import (
     Guard,
 )
 from podyard.settings import from_environment
-from podyard.web.pages import router as console
+from podyard.web.front.pages import router as console
 from tests.waiting import patient
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 # Who asks for these has no credential yet.
 PUBLIC = {
-    "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest",
+    "/healthz", "/readyz", "/login", "/favicon.ico", "/token",
+    "/$discovery/rest", "/revoke", "/o/oauth2/auth", "/o/oauth2/v2/auth",
     "/podyard/v1/invitations:accept",
     "/podyard/v1/agents:join", "/sign-in",
 }  # fmt: skip
@@ -275,7 +276,7 @@ def test_a_response_that_is_sent_twice_has_its_headers_once(inner: Inner) -> Non
 @pytest.mark.slow
 def test_the_api_starts_without_the_libraries_that_few_requests_need() -> None:
     script = (
-        "import sys, podyard.api.app, podyard.web.pages; print({'cryptography', 'jwt'} & "
+        "import sys, podyard.api.app, podyard.web.front.pages; print({'cryptography', 'jwt'} & "
         "set(sys.modules))"
     )
     done = subprocess.run(

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from podyard import migrations
 from podyard.api.app import create_app, prepare
 from podyard.base.clock import ManualClock, RealTime
-from podyard.db.unit_of_work import Database
+from podyard.db.store.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import Settings, from_environment
 

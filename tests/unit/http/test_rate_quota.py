@@ -15,8 +15,8 @@ from podyard.base.clock import ClockMode, ManualClock, RealTime
 from podyard.base.errors import Code, ErrorInfo, PodyardError, QuotaFailure
 from podyard.control.access import identity
 from podyard.control.platform import rate_quota
-from podyard.db import platform_clock
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import instant_fleet, load_fleet
 

@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """What is written to the log, as processes of the platform write it."""
+    """Yield what is written to the log, as processes of the platform write it."""
     root, written = logging.getLogger(), io.StringIO()
     before, level = root.handlers[:], root.level
     log.configure()

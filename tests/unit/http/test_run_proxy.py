@@ -22,25 +22,21 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import (
-    env,
-    redirect,
-    redirect_google,
-    redirect_proxy,
-    redirect_tls,
-    redirect_tunnel,
-)
-from podyard.cli.client import Target
-from podyard.cli.redirect_metadata import Metadata
+from podyard.cli.kit.client import Target
+from podyard.cli.nodes import env
+from podyard.cli.redirect import google as redirect_google
+from podyard.cli.redirect import proxy as redirect_proxy
+from podyard.cli.redirect import redirect
+from podyard.cli.redirect import tls as redirect_tls
+from podyard.cli.redirect import tunnel as redirect_tunnel
+from podyard.cli.redirect.metadata import Metadata
 from podyard.domain.host import HAS_HOST_ADDRESSES
-from podyard.http.google import Google
 from podyard.settings import from_environment
 from tests.conftest import require
 from tests.stack import until
 from tests.waiting import patient
 
 ZONE = "us-central1-f"
-_GOOGLE = Google((ZONE,))
 
 
 class _Other(BaseHTTPRequestHandler):
@@ -117,7 +113,7 @@ def _proxy(
     environ: dict[str, str],
     grpc: tuple[str, int] | None = None,
     url: str = "http://127.0.0.1:1",
-    google: Google | None = _GOOGLE,
+    refuses_google: bool = True,
 ) -> Iterator[Any]:
     hosts = redirect_proxy.REDIRECTED + redirect_google.CERTIFICATE_NAMES
     protocols = (("http/1.1", "h2") if grpc else ("http/1.1",), ("http/1.1",))
@@ -125,7 +121,7 @@ def _proxy(
     (tmp_path / "authority.pem").write_bytes(authority)
     told = Metadata("demo", "7", ZONE, "a@b", "secret")
     found = redirect_proxy.Proxy(
-        url, contexts, told, redirect_tunnel.Upstream.of(environ), grpc, google
+        url, contexts, told, redirect_tunnel.Upstream.of(environ), grpc, refuses_google
     )
     found.start()
     try:
@@ -339,25 +335,14 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
     environ = {"https_proxy": other.address, "http_proxy": other.address}
     with _proxy(tmp_path, environ) as proxy:
         authority = tmp_path / "authority.pem"
-        with _tls(proxy, authority, "compute.googleapis.com", ["http/1.1"]) as client:
-            client.sendall(
-                b"GET /compute/v1/projects/demo/zones?alt=json HTTP/1.1\r\nHost: x\r\n\r\n"
-            )
-            assert json.loads(_answer(client)[1])["items"][0]["name"] == ZONE
-            body = (
-                b"POST /compute/v1/projects/demo/zones HTTP/1.1\r\nHost: x\r\nContent-Length: "
-                b"9\r\n\r\n123456789"
-            )
-            client.sendall(
-                body + b"HEAD /compute/v1/projects/demo/setMetadata HTTP/1.1\r\nHost: x\r\n\r\n"
-            )
+        with _tls(proxy, authority, "secretmanager.googleapis.com", ["http/1.1"]) as client:
+            body = b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n123456789"
+            client.sendall(body + b"HEAD /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
             head, said = _answer(client)
             assert head.startswith("HTTP/1.1 501")
             assert "nothing was sent to Google" in json.loads(said)["error"]["message"]
             # the body was not taken for a request
             assert _answer(client, "HEAD")[0].startswith("HTTP/1.1 501")
-            client.sendall(b"GET /compute/v1/projects/demo/regions HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert _answer(client)[0].startswith("HTTP/1.1 200")
         with _tls(proxy, authority, "Bucket.Storage.GoogleAPIs.com", ["http/1.1"]) as client:
             client.sendall(b"PUT /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
             head, _ = _answer(client)
@@ -365,7 +350,7 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
             assert "Connection: close" in head
         refused = (
             "a.b.googleapis.com:443",
-            "iam.googleapis.com.:80",
+            "pubsub.googleapis.com.:80",
             "tpu.googleapis.com:80",
             "x.google.internal:444",
         )
@@ -374,13 +359,12 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
             connection.close()
             assert status.startswith("HTTP/1.1 501"), target
         with pytest.raises(urllib.error.HTTPError, match="501"):
-            _through(proxy, "http://iam.googleapis.com./v1", b"secret")
+            _through(proxy, "http://pubsub.googleapis.com./v1", b"secret")
         assert other.asked == []
         line = proxy.refusals.line()
-    assert line.startswith(
-        "podyard run: not served, and nothing was sent to Google: compute.googleapis.com (2), "
-    )
-    assert "iam.googleapis.com (2)" in line
+    assert line.startswith("podyard run: not served, and nothing was sent to Google: ")
+    for host in ("pubsub", "secretmanager"):
+        assert f" {host}.googleapis.com (2)" in line
     for host in ("bucket.storage", "a.b", "tpu"):
         assert f"{host}.googleapis.com (1)" in line
     assert "x.google.internal (1)" in line
@@ -401,7 +385,7 @@ def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(
     tmp_path: Path, other: _OtherServer
 ) -> None:
     environ = {"https_proxy": other.address, "http_proxy": other.address}
-    with _proxy(tmp_path, environ, google=None) as proxy:
+    with _proxy(tmp_path, environ, refuses_google=False) as proxy:
         connection, status = _connect(proxy, "storage.googleapis.com:443")
         with connection:
             assert status == "HTTP/1.1 200 Connection established"

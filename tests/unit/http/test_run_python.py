@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from podyard.api.server import serve
-from podyard.cli.redirect_python import past_the_proxy
+from podyard.cli.redirect.python import past_the_proxy
 
 
 def _environment(folder: Path, *packages: str, options: str = "") -> Path:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from podyard.api.server import ReadLimits, Server, config
 from podyard.base.clock import OsClock
+from podyard.domain.principal import Principal
 from podyard.http.guard import Guard
 
 LIMIT_SECONDS = 0.3
@@ -45,7 +46,7 @@ def port() -> Iterator[int]:
             Route("/refuse", _refuse, methods=["POST"]),
         ]
     )
-    app.add_middleware(Guard, authenticate=lambda _token: None, clock=OsClock())  # type: ignore[arg-type]
+    app.add_middleware(Guard, authenticate=lambda token: Principal(token, {}), clock=OsClock())
     beats: list[float] = []
     limits = ReadLimits(head_seconds=LIMIT_SECONDS, body_seconds=LIMIT_SECONDS)
     server: uvicorn.Server = Server(
@@ -62,7 +63,7 @@ def port() -> Iterator[int]:
 
 
 def _all(connection: socket.socket) -> bytes:
-    """What comes until the server closes."""
+    """Return what comes until the server closes."""
     connection.settimeout(ENDS_SECONDS_MAX)
     received = b""
     with contextlib.suppress(ConnectionResetError):

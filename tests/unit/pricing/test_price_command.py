@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from podyard.cli.price import price
+from podyard.cli.money.price import price
 from podyard.pricing.current_card import default_rate_card
 
 SHIPPED = Path(__file__).parents[3] / "pricing" / "rate_cards" / "2026-11-01.yaml"

@@ -113,7 +113,7 @@ def price_of(prices: list[tuple[int, str]], first: int, stop: int) -> Fraction:
 
 
 def from_ledger(cycle: Cycle, zone: str) -> dict[str, Fraction]:
-    """What the platform bills, books, and has in its accounts."""
+    """Return what the platform bills, books, and has in its accounts."""
     skus = {name: sku_of(name, rows) for name, rows in cycle.prices.items()}
     resources, events = {}, []
     for seq, row in enumerate(cycle.rows):

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.base.money import Amount
-from podyard.cli import bill as cli
-from podyard.cli.bill import bill
+from podyard.cli.money import bill as cli
+from podyard.cli.money.bill import bill
 from podyard.pricing import case as case_module
 from podyard.pricing import replay
 from podyard.pricing.replay import decimal_text, exact_text, replay_line

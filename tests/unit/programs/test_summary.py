@@ -60,6 +60,26 @@ def test_runs_of_a_slice_are_those_of_one_host_and_processes_of_a_host_add_up(
     assert module.estimate.mfu == module.estimate.flops / module.estimate.seconds / 61.5e12
 
 
+def test_a_doubt_names_the_programs_line_or_says_that_the_line_is_the_modules(
+    tmp_path: Path,
+) -> None:
+    text = MATRIX.replace(
+        b"dot_general %arg0, %arg0, contracting_dims = [1] x [0]", b"unheard_of %arg0, %arg0"
+    )
+    for name, sources, place in (
+        ("known", b"\n\ntrain.py:16\n", "train.py:16"),
+        ("not", b"", "module line 3"),
+    ):
+        run = tmp_path / name
+        recorder = Recorder(run, 0)
+        recorder.add(text, "jit_step", 8, sources).count()
+        recorder.write()
+        _price(run)
+        (module,) = read_summary(run, run / "verdicts", KIND).modules
+        assert module.estimate is not None
+        assert f"unheard_of ({place})" in " ".join((*module.estimate.doubts, module.estimate.error))
+
+
 def test_the_step_is_what_works_most_of_what_runs_again(tmp_path: Path) -> None:
     _record(tmp_path, 0, 3)
     _record(tmp_path, 0, 1000, MATRIX.replace(b"2048", b"8"), "jit_small")

@@ -3,12 +3,12 @@
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.cli.fleets import read_fleet
 from podyard.domain import fleet as fleets
 from podyard.domain import fleet_file
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
 from podyard.settings import DEFAULT_FLEET
+from podyard.stack.fleets import read_fleet
 
 
 def offered(zone: str) -> set[str]:

@@ -91,8 +91,8 @@ def test_files_of_a_group_take_turns_and_environments_are_installed_once() -> No
     )
     assert batch_seconds([A, B, free], entries, ()) == START_SECONDS + 50
     assert batch_seconds([free], entries, ()) == START_SECONDS + 5
-    assert batch_seconds([CLIENT], entries, ()) == START_SECONDS + 40
-    assert batch_seconds([CLIENT], entries, ("ray",)) == START_SECONDS + 100
+    assert batch_seconds([CLIENT], entries, ()) == START_SECONDS + 20
+    assert batch_seconds([CLIENT], entries, ("ray",)) == START_SECONDS + 80
 
 
 def test_a_batch_is_short_and_has_what_ends_in_time() -> None:
@@ -104,6 +104,9 @@ def test_a_batch_is_short_and_has_what_ends_in_time() -> None:
     assert next_batch([B, C, CLIENT], entries, (), 100.0) == [C]
     assert next_batch([CLIENT, A], entries, (), 400.0) == [CLIENT]
     assert next_batch([CLIENT], entries, ("sky",), 60.0) == []
+    other = _file("clients/test_ray")
+    entries[other.name] = _entry(1)
+    assert next_batch([CLIENT, A, other], entries, (), 400.0) == [CLIENT, other]
     assert next_batch([A, B, C, CLIENT], entries, (), START_SECONDS) == []
 
 
@@ -187,11 +190,25 @@ def test_a_run_that_is_cut_off_leaves_files_that_are_not_whole() -> None:
     assert (a.is_whole, a.has_passed, a.seconds) == (False, False, 2.0)
 
 
+# Of the real tier by its marker: otherwise the run leaves it out and is over by itself.
+ENDLESS_TEST = """
+import time
+
+import pytest
+
+
+@pytest.mark.real
+def test_it():
+    time.sleep(3600)
+"""
+
+
 @pytest.mark.slow
 def test_a_run_is_ended_when_its_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_it.py").write_text("import time\ndef test_it(): time.sleep(3600)")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = real\n")
+    (tmp_path / "test_it.py").write_text(ENDLESS_TEST)
     plugins = "-p tests.reports -p tests.selection -p no:podyard -p no:schemathesis"
     monkeypatch.setenv("PYTEST_ADDOPTS", plugins)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

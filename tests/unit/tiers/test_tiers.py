@@ -67,7 +67,7 @@ def test_folder_markers_and_database_decide(
 
 def test_the_list_has_the_code_that_asks_for_the_database_and_files_that_exist() -> None:
     files = [
-        *ROOT.glob("podyard/db/*.py"),
+        *ROOT.glob("podyard/db/**/*.py"),
         *ROOT.glob("podyard/control/**/*.py"),
         *ROOT.glob("migrations/*.py"),
     ]

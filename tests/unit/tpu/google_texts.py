@@ -24,8 +24,11 @@ from typing import Any
 import httpx
 from google.protobuf import descriptor_pb2, json_format
 
+from podyard.api.compute.schema import methods as compute_methods
+from podyard.api.compute.schema import vocabulary
 from podyard.api.tpu import descriptors, discovery
-from podyard.api.tpu.schema import PROTO_VERSIONS, VERSIONS, Field, enums, messages, methods_of
+from podyard.api.tpu.schema import PROTO_VERSIONS, VERSIONS, enums, messages, methods_of
+from podyard.api.wire.vocabulary import Field
 from podyard.base import error_details, errors, ids
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
@@ -36,9 +39,8 @@ from podyard.domain.host import NodeFacts, worker_environment
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import Principal
 from podyard.hardware import accelerator_types, runtime_versions
-from podyard.http import google as google_apis
 from podyard.scheduler import cycle
-from podyard.workers.metadata import MetadataHandler, MetadataSource
+from podyard.workers.host.metadata import MetadataHandler, MetadataSource
 from tests.yard import ZONE, Yard, open_yard
 
 FILE = Path(__file__).parents[2] / "data" / "google_texts.json"
@@ -252,24 +254,30 @@ async def _metadata() -> dict[str, Any]:
 
 
 def _compute() -> dict[str, Any]:
-    emulated = google_apis.Google((ZONE,))
-    below = "/compute/v1/projects/demo"
-    paths = (
-        f"{below}/zones", f"{below}/regions", f"{below}/zones/{ZONE}/instances",
-        f"{below}/aggregated/instances",
-        f"{below}/global/networks/x",
-    )  # fmt: skip
-    answers = {path: list(emulated.answer(google_apis.COMPUTE_HOST, "GET", path)) for path in paths}
-    project = google_apis.project("demo", "12", {"ssh-keys": "k"}, "f")
+    """Compute Engine's messages and methods."""
+    words = vocabulary()
     return {
-        **answers,
-        "project": project,
-        "operation": google_apis.metadata_operation("demo", "operation-metadata-1", "u"),
+        "enums": {name: list(values) for name, values in words.enums.items()},
+        "messages": {
+            name: {field.name: _compute_field(field) for field in message.fields.values()}
+            for name, message in words.messages.items()
+        },
+        "methods": {
+            method.id: " ".join(
+                (method.verb, method.path, method.body, method.answer, method.permission)
+            )
+            for method in compute_methods()
+        },
     }
 
 
+def _compute_field(field: Field) -> str:
+    shape = f"map of {field.type}" if field.mapped else field.type
+    return f"{shape}{'[]' if field.repeated else ''}{' output_only' if field.output_only else ''}"
+
+
 def _answers() -> dict[str, Any]:
-    """What the real application answers to clients of each version."""
+    """Return what the real application answers to clients of each version."""
     found: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from podyard.api.tpu import reader
 from podyard.api.tpu.schema import VERSIONS, enums, messages, methods
+from podyard.api.wire.reader import duration_nanos
 from podyard.base.errors import BadRequest, Code, PodyardError
 from podyard.domain.principal import PERMISSIONS
 
@@ -66,7 +67,7 @@ def test_times_are_told_in_utc_and_durations_are_checked() -> None:
         assert refused("v2", "QueuedResource", {"queueingPolicy": {"validAfterDuration": wrong}})
     for wrong in ("2026-03-01T00:00:00", "yesterday", 5, "2026-02-30T00:00:00Z"):
         assert refused("v2", "QueuedResource", {"queueingPolicy": {"validAfterTime": wrong}})
-    assert reader.duration_nanos("-1.5s") == -1_500_000_000
+    assert duration_nanos("-1.5s") == -1_500_000_000
 
 
 def test_every_wrong_field_is_named_at_once() -> None:

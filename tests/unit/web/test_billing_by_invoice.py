@@ -20,13 +20,13 @@ from podyard.control.billing import (
     snapshots,
 )
 from podyard.control.billing.explorer import BY_INVOICE, Question
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.store.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import Booked, CostBucket
-from podyard.web.billing_views import by_invoice
+from podyard.web.billing.views import by_invoice
 from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()

@@ -17,9 +17,9 @@ from podyard.base.clock import ManualClock, PlatformTime
 from podyard.control.billing import accounts, bills, kept_bills, snapshots
 from podyard.control.billing.kept_bills import Behind
 from podyard.control.compute import nodes
-from podyard.db import usage_events as event_rows
-from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.billing import usage_events as event_rows
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.billing import usage_events
 from podyard.domain.principal import PLATFORM
 from podyard.http.context import Platform
 from podyard.http.several_units import read_snapshot
@@ -27,7 +27,7 @@ from podyard.pricing import bill
 from podyard.pricing.bill import Resource, resource_of
 from podyard.pricing.current_card import default_rate_card
 from podyard.settings import from_environment
-from podyard.web import billing_ahead
+from podyard.web.billing import ahead as billing_ahead
 from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()

@@ -13,14 +13,14 @@ from sqlalchemy import delete, insert, select
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, bills, commitments, dashboard, snapshots
 from podyard.control.compute import nodes
-from podyard.db import usage_events as event_rows
-from podyard.db.tables_billing import usage_events
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.billing import usage_events as event_rows
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.billing import usage_events
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.pricing.bill import resource_of
 from podyard.pricing.current_card import default_rate_card
-from podyard.web import billing
+from podyard.web.billing import billing
 from tests.builders import PROJECT, Play
 
 CARD = default_rate_card()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podyard.db.hosts import NodeModule
+from podyard.db.compute.hosts import NodeModule
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.ran_module import RanModule
-from podyard.web import pages
-from podyard.web.capacity_alerts import misfits
+from podyard.web.front import pages
+from podyard.web.nodes.capacity_alerts import misfits
 from tests.yard import ZONE, Yard, open_yard
 
 FLEET = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 4x4}}}}}}")  # four v2-8 or one v2-32

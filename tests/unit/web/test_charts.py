@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from markupsafe import Markup
 
-from podyard.web import charts, formats
-from podyard.web.charts import Bar, ChartLine, ChartPoint
+from podyard.web.kit import charts, formats
+from podyard.web.kit.charts import Bar, ChartLine, ChartPoint
 
 NOISE = re.compile(r"\d\.\d{3,}")  # a coordinate has one decimal at most
 
@@ -134,3 +134,13 @@ def test_names_of_users_are_text() -> None:
 )  # fmt: skip
 def test_numbers_have_no_noise_and_a_leading_zero(value: float, text: str) -> None:
     assert formats.number(value) == text
+
+
+@pytest.mark.parametrize(("step", "ends"), [(0.0, "0"), (1.0, "1")])
+def test_the_axis_of_a_single_step_does_not_begin_below_0(step: float, ends: str) -> None:
+    one = charts.line_chart(
+        "t", [ChartLine("loss", [ChartPoint(step, 0.5)])], x_name="x", y_name="y"
+    )
+    (dot,) = re.findall(r'<circle [^>]*cx="([\d.]+)"', one)
+    assert (float(dot) <= charts.LEFT) is (step == 0), "step 0 stands at the left end of the axis"
+    assert f">{ends}</text>" in one

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from markupsafe import Markup
 
 from podyard.base.money import amount_text, minor_text
-from podyard.web import charts
-from podyard.web.billing_common import cents, exactly, short
-from podyard.web.charts import ChartPoint, Outlook
+from podyard.web.billing.common import cents, exactly, short
+from podyard.web.kit import charts
+from podyard.web.kit.charts import ChartPoint, Outlook
 from tests.unit.web.test_charts import parsed
 
 
@@ -34,6 +35,19 @@ def test_series_stand_on_one_another_and_share_the_scale() -> None:
     assert first[1][0] - first[1][1] == pytest.approx(2 * per_unit, abs=0.2)
     assert second[0][0] - second[0][1] == pytest.approx(3 * per_unit, abs=0.2)
     assert root[1].text == "2 bars of dollars; the highest is a with 4"
+
+
+def test_a_chart_of_full_width_reaches_the_edge_with_bars_of_the_same_heights() -> None:
+    def draw(width: float) -> Markup:
+        return charts.stacked_series(
+            "Cost", ["a", "b"], [("x", [1.0, 2.0])], unit="d", shown=str, width=width
+        )
+
+    usual, full = draw(charts.WIDTH), draw(charts.FULL_WIDTH)
+    assert areas(usual) == areas(full)
+    edges = [float(line) for line in re.findall(r'x2="([0-9.]+)"', full)]
+    assert max(edges) == charts.FULL_WIDTH - charts.RIGHT
+    assert 'class="chart full"' in full and 'class="chart"' in usual
 
 
 def test_what_is_negative_hangs_below_zero() -> None:

@@ -10,7 +10,7 @@ import pytest
 from jinja2 import Environment
 from jinja2.bccache import FileSystemBytecodeCache
 
-from podyard.web import render
+from podyard.web.kit import render
 
 TEMPLATE = "lesson.html"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from podyard.http import client_variables
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.yard import ZONE, Yard, open_yard
 
 

@@ -14,7 +14,7 @@ from podyard.base.contents import Contents
 from podyard.control.jobs import sources
 from podyard.domain.fleet_file import load_fleet
 from podyard.domain.principal import PLATFORM
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.yard import Yard, open_yard
 
 ZONES = (

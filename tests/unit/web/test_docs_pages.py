@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from podyard.web import docs, pages
-from podyard.web.render import SECTION_DOCS
+from podyard.web.front import docs, pages
+from podyard.web.kit.render import SECTION_DOCS
 from tests.yard import Yard, open_yard
 
 

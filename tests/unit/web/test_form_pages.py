@@ -14,7 +14,7 @@ import pytest
 from google.oauth2 import service_account
 
 from podyard.http.guard import CSRF_FIELD, csrf_token
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.unit.cli.command_walk import parse
 from tests.yard import ZONE, Yard, open_yard
 

@@ -17,7 +17,8 @@ from podyard.control.jobs.host_use import (
     HostUseHistory,
     ReplicaUse,
 )
-from podyard.web import host_charts, pages
+from podyard.web.front import pages
+from podyard.web.nodes import host_charts
 from tests.unit.control.gang import Gang, submit
 from tests.yard import START, open_yard
 

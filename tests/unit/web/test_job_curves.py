@@ -10,8 +10,8 @@ from podyard.base.clock import PlatformTime, RealTime
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.job import Job, JobSpec
 from podyard.domain.job_history import EvaluationRecord, MetricPoint
-from podyard.web import job_curves
-from podyard.web.charts import ChartPoint
+from podyard.web.jobs import curves as job_curves
+from podyard.web.kit.charts import ChartPoint
 
 AT = PlatformTime(1_700_000_000 * 10**9)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from podyard.domain.log import line_text
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.unit.control.gang import Gang
 from tests.yard import START, ZONE, open_yard
 

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from benchmarks.lists import fill
-from podyard.db import agents
-from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.platform import agents
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.agent import AgentRecord
 from podyard.domain.fleet_file import load_fleet
 from podyard.http.guard import CSRF_FIELD, SESSION_COOKIE, csrf_token
-from podyard.web import pages
+from podyard.web.front import pages
 from tests.yard import ZONE, Yard, open_yard
 
 NODES = {
@@ -101,6 +101,7 @@ def test_what_an_address_cannot_ask_for_is_refused_with_what_it_can(yard: Yard) 
     for address, said in (
         ("nodes?sort=spec", "unknown order"),
         ("nodes?sort=created&after=x~y", "is not a value of its order"),
+        ("nodes?sort=cost&after=x~y", "is not a value of its order"),
         (f"nodes?q={'x' * 201}", "200 at most"),
     ):
         answer = yard.call("GET", f"/console/demo/{address}")
@@ -115,11 +116,28 @@ def test_columns_are_those_of_the_address(yard: Yard) -> None:
     )
 
 
+def test_nodes_are_sorted_by_their_cost_so_far(yard: Yard) -> None:
+    """The node that cost most so far is not always the one with the highest price."""
+    yard.clock.advance(3600)
+    yard.step()
+    yard.create("late", "v3-32", "europe-west4-a")
+    yard.step(10)
+    try:
+        by_cost = _names(_page(yard, "nodes?sort=-cost"))
+        assert by_cost[:2] == ["wide", "dear"] and by_cost[-1] == "late"
+        assert _names(_page(yard, "nodes?sort=cost&zone=us-central1-f")) == ["plain", "plain-2"]
+        assert _names(_page(yard, "nodes?sort=-price"))[0] == "late"
+        assert 'href="/console/demo/nodes?sort=-cost"' in _page(yard, "nodes")
+    finally:
+        yard.ok("DELETE", f"{yard.nodes('europe-west4-a')}/late")
+        yard.step()
+
+
 @pytest.mark.slow
 def test_pages_join_without_a_gap_in_both_directions(tmp_path: Path) -> None:
     with open_yard(tmp_path, routers=(pages.router,)) as yard:
         yard.database.run(lambda uow: fill(uow, MANY, 0))
-        for sort in ("name", "-state", "created", "-price"):
+        for sort in ("name", "-state", "created", "-price", "cost", "-cost"):
             seen, url, walked = [], f"/console/demo/nodes?sort={sort}", []
             while url:
                 html = unescape(yard.call("GET", url).text)

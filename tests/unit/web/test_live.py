@@ -17,7 +17,9 @@ import httpx
 import pytest
 
 from podyard.base.errors import Code, PodyardError
-from podyard.web import live, nodes, pages
+from podyard.web.front import pages
+from podyard.web.kit import live
+from podyard.web.nodes import nodes
 from tests.yard import ZONE, Yard, open_yard
 
 STREAMS = 300

@@ -10,8 +10,8 @@ import pytest
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.domain.fleet_file import instant_fleet
-from podyard.web import commands, forms, render
-from podyard.web.job_form import job_request, submit_commands
+from podyard.web.jobs.form import job_request, submit_commands
+from podyard.web.kit import commands, forms, render
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
 NOW = PlatformTime.from_rfc3339("2026-11-21T04:00:00Z")

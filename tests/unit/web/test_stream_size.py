@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from podyard.web import live, pages
+from podyard.web.front import pages
+from podyard.web.kit import live
 from tests.unit.control.gang import Gang, submit
 from tests.yard import ZONE, open_yard
 

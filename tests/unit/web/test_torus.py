@@ -9,7 +9,8 @@ import pytest
 
 from podyard.base.ids import letters_of
 from podyard.hardware.torus import full_mask
-from podyard.web.torus import CELL, STUB, Part, pod_picture
+from podyard.web.nodes.pod_body import picture
+from podyard.web.nodes.torus import CELL, STUB, Part, pod_picture
 
 
 def _drawn(root: ElementTree.Element) -> dict[str, int]:
@@ -89,3 +90,40 @@ def test_names_of_users_are_text() -> None:
     text = pod_picture(evil, (2, 2), [Part("own", evil, 1, evil)])
     assert "<img" not in text
     ElementTree.fromstring(text)
+
+
+CUBE = (1 << 64) - 1  # all chips of a pod of 4x4x4
+
+
+def test_boxes_hold_exactly_the_chips_they_are_made_of() -> None:
+    shape = (4, 4, 4)
+    for chips in (CUBE, 0b1011, CUBE & ~(1 << 21), 0x000F_000F_0000_00FF):
+        boxes = picture.boxes_of(shape, chips)
+        covered = [
+            x + 4 * y + 16 * z
+            for box in boxes
+            for x in range(box.start[0], box.stop[0])
+            for y in range(box.start[1], box.stop[1])
+            for z in range(box.start[2], box.stop[2])
+        ]
+        assert sorted(covered) == [chip for chip in range(64) if chips >> chip & 1]
+    assert len(picture.boxes_of(shape, CUBE)) == 1
+
+
+def test_a_body_draws_what_is_nearer_later_with_letter_and_link() -> None:
+    low, high = 0xFFFF, 0xFFFF << 48  # the lowest and the highest layer
+    near = Part("s2", "above", high, "B", "/b", wraps=True)
+    far = Part("s1", "below", low, "A", "/a", wraps=False)
+    for parts in ([near, far], [far, near]):
+        body = picture.body_picture("p", (4, 4, 4), parts)
+        assert body is not None
+        assert body.index('href="/a"') < body.index('href="/b"'), "the higher one hides the lower"
+        assert ">A</text>" in body and ">B</text>" in body
+        assert body.count('class="link"') == 2
+        assert "2 slices in their places" in body
+
+
+def test_a_flat_pod_and_one_of_too_many_boxes_have_no_body() -> None:
+    assert picture.body_picture("p", (16, 16), [Part("s1", "a", 1)]) is None
+    scattered = sum(1 << c for c in range(512) if (c + c // 8 + c // 64) % 2)
+    assert picture.body_picture("p", (8, 8, 8), [Part("s1", "a", scattered)]) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podyard.workers.agent_state import (
+from podyard.workers.kit.agent_state import (
     EXIT_LOST_CONTACT,
     Forget,
     Known,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from podyard.workers import box_limit
-from podyard.workers.box import Box
-from podyard.workers.box_limit import FULL_LOOKS, LOOKS, RefusedForks
-from podyard.workers.box_space import Space
-from podyard.workers.process_group import Group
+from podyard.workers.box import limit as box_limit
+from podyard.workers.box.box import Box
+from podyard.workers.box.limit import FULL_LOOKS, LOOKS, RefusedForks
+from podyard.workers.box.space import Space
+from podyard.workers.kit.process_group import Group
 
 
 def _refused(path: Path, times: int) -> None:

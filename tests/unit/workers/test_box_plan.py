@@ -1,4 +1,4 @@
-"""What a box is made of: mounts, names, addresses and limits."""
+"""The parts of a box: mounts, names, addresses and limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from podyard.base import boxes
 from podyard.base.clock import OsClock
 from podyard.domain.host import NodeFacts
 from podyard.hardware.accelerator_types import parse
-from podyard.workers import box, box_plan
-from podyard.workers.box_plan import Shown
+from podyard.workers.box import box
+from podyard.workers.box import plan as box_plan
+from podyard.workers.box.plan import Shown
 
 SHOWN = Shown("/srv/yard/venv", ("/opt/python", "/srv/yard/podyard"), ("/srv/yard/venv/data",))
 FOLDER = Path("/data/agents/a/hosts/h")
@@ -64,6 +65,16 @@ def test_a_secret_below_what_is_shown_is_covered_after_it() -> None:
 def test_a_python_of_the_system_needs_no_mount_of_its_own() -> None:
     found = _mounts(Shown("/usr", ("/usr", "/usr/lib/python3/dist-packages/podyard"), ()))
     assert list(found) == ["/usr", "/etc", "/home/podyard", "/podyard/programs", "/tmp"]
+
+
+def test_a_box_sees_the_data_sets_at_a_place_of_their_own_and_is_told_it() -> None:
+    shown = dataclasses.replace(SHOWN, datasets="/srv/yard/venv/data/datasets/mirror")
+    seen = list(_mounts(shown).values())
+    assert seen[-1].source == "/srv/yard/venv/data/datasets/mirror"  # after what is covered
+    assert seen[-1].target == "/podyard/datasets" and seen[-1].read_only
+    for own, folder in ((SHOWN, None), (shown, "/podyard/datasets")):
+        told = box_plan.environment({"PATH": "/bin"}, own, facts_of_four(), has_proxy=False)
+        assert told.get("PODYARD_DATASET_MIRROR") == folder
 
 
 def test_every_box_has_its_own_range_of_users() -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.workers.celery_child import CeleryChild
+from podyard.workers.agent.celery_child import CeleryChild
 
 
 @pytest.mark.parametrize(

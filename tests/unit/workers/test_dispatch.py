@@ -12,10 +12,10 @@ import pytest
 from podyard.control.billing import exports
 from podyard.control.jobs import log_copies
 from podyard.control.platform import webhooks
-from podyard.db.outbox import BACKGROUND
-from podyard.workers import dispatch
-from podyard.workers.background import WORK
-from podyard.workers.dispatch import Dispatcher
+from podyard.db.store.outbox import BACKGROUND
+from podyard.workers.tasks import dispatch
+from podyard.workers.tasks.background import WORK
+from podyard.workers.tasks.dispatch import Dispatcher
 
 
 class _Process:
@@ -91,7 +91,7 @@ def test_every_task_of_the_background_can_be_done() -> None:
 @pytest.mark.slow
 def test_a_piece_of_work_ends_with_the_process_that_started_it() -> None:
     code = (
-        "import threading; from podyard.workers import background\n"
+        "import threading; from podyard.workers.tasks import background\n"
         "background.WORK = {'forever': lambda *_: threading.Event().wait()}\n"
         "background.main('forever', 'x')"
     )

@@ -13,10 +13,10 @@ import pytest
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
-from podyard.workers.event_writer import EventWriter
-from podyard.workers.fetched_folder import bring
-from podyard.workers.http_client import JsonClient
-from podyard.workers.http_store import PIECE_BYTES, HttpStore
+from podyard.workers.kit.fetched_folder import bring
+from podyard.workers.kit.http_client import JsonClient
+from podyard.workers.kit.http_store import PIECE_BYTES, HttpStore
+from podyard.workers.replica.event_writer import EventWriter
 from tests.unit.control.gang import Gang
 from tests.yard import Yard, open_yard
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from podyard.domain.host import HAS_HOST_ADDRESSES
-from podyard.workers import host_listeners
+from podyard.workers.host import listeners as host_listeners
 
 pytestmark = pytest.mark.skipif(
     not HAS_HOST_ADDRESSES, reason="only on Linux have hosts addresses of their own"
@@ -49,7 +49,7 @@ async def _listeners(served: Served) -> AsyncIterator[host_listeners.HostListene
 
 
 async def _say(port: int, *pieces: bytes) -> bytes:
-    """What comes back, up to the end."""
+    """Return what comes back, up to the end."""
     reader, writer = await asyncio.open_connection(ADDRESS, port)
     for piece in pieces:
         writer.write(piece)

@@ -11,7 +11,7 @@ from typing import Any
 from podyard.base.clock import OsClock
 from podyard.domain.ran_module import RanModule
 from podyard.hardware.accelerator_types import parse
-from podyard.workers.host_programs import LOOK_SECONDS, HostPrograms
+from podyard.workers.host.programs import LOOK_SECONDS, HostPrograms
 from tests.waiting import patient
 
 MODULE = {
@@ -73,7 +73,7 @@ def test_what_programs_wrote_can_be_sent_and_stored(tmp_path: Path) -> None:
     }
     (tmp_path / "said" / "a1.json").write_text(json.dumps(said))
     (found,) = _look(programs, 1)
-    assert (found.name, found.runs, found.seconds, found.mfu) == ("jit_step", 5, None, 0.0)
+    assert (found.name, found.runs, found.seconds, found.mfu) == ("jit_step", 5, None, None)
     assert found.note == "odd    "
     assert len(json.dumps(dataclasses.asdict(found), allow_nan=False).encode()) < 1024
 

@@ -8,8 +8,8 @@ import threading
 from podyard.base.clock import RealTime
 from podyard.domain.log import LINE_CHARACTERS_MAX
 from podyard.http.guard import BODY_BYTES_MAX
-from podyard.workers import line_buffer
-from podyard.workers.line_buffer import LineBuffer
+from podyard.workers.kit import line_buffer
+from podyard.workers.kit.line_buffer import LineBuffer
 
 NOW = RealTime(10**18)
 

@@ -13,14 +13,14 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.domain.host import NodeFacts
-from podyard.workers.metadata import (
+from podyard.workers.host.metadata import (
     GUEST_BYTES_MAX,
     VALUE_BYTES_MAX,
     Answer,
     MetadataHandler,
     MetadataSource,
 )
-from podyard.workers.metadata_server import HEAD_BYTES_MAX, listen
+from podyard.workers.host.metadata_server import HEAD_BYTES_MAX, listen
 
 T = TypeVar("T")
 

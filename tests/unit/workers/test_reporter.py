@@ -11,7 +11,7 @@ import pytest
 
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.errors import Code, PodyardError
-from podyard.workers.reporter import ITEMS_PER_REPORT_MAX, REPORT_SECONDS, Reporter
+from podyard.workers.replica.reporter import ITEMS_PER_REPORT_MAX, REPORT_SECONDS, Reporter
 from tests.waiting import patient
 
 
@@ -189,3 +189,24 @@ def test_each_report_says_what_the_process_has_taken_of_its_machine() -> None:
     first, last = (body["used"] for body in api.taken)
     assert 0 < first["cpuMicroseconds"] <= last["cpuMicroseconds"] < 3600 * 10**6
     assert 10 * 4096 < last["memoryKibSeconds"] == first["memoryKibSeconds"] < 10 * 2**24
+
+
+def test_training_is_told_in_the_log_every_ten_seconds() -> None:
+    api, clock = _Api(), ManualClock(RealTime(0))
+    reporter = Reporter(api, "r", 3, 1e6, 0, clock, pytest.fail, lambda: None)
+    reporter.tells_training = True
+    for step in range(1, 26):
+        reporter.step(step, 1.0 / step, 0.5, 0.1, 0.01)
+        clock.advance(1.0)
+    reporter.on_evaluation(25, {"val_loss": 0.25, "val_gap": float("inf")})
+    reporter.checkpoint(25, "step-25", "0" * 64, is_best=True)
+    reporter.close("SUCCEEDED", None)
+    text = "".join(log["text"] for log in api.logs())
+    lines = [line.split(" ", 1)[1] for line in text.splitlines()]
+    assert lines == [
+        "step 1: loss 1, accuracy 0.5",
+        "step 11: loss 0.09091, accuracy 0.5",
+        "step 21: loss 0.04762, accuracy 0.5",
+        "evaluation at step 25: val_loss 0.25",
+        "checkpoint at step 25 (the best so far): step-25",
+    ]

@@ -14,8 +14,7 @@ import pytest
 
 from podyard.base.clock import OsClock
 from podyard.settings import UMASK
-from podyard.workers.process_group import ProcessRecord, write_record
-from podyard.workers.scripts import (
+from podyard.workers.host.scripts import (
     HOST_VARIABLE,
     HostProcesses,
     ScriptState,
@@ -23,6 +22,7 @@ from podyard.workers.scripts import (
     end_all,
     process_table,
 )
+from podyard.workers.kit.process_group import ProcessRecord, write_record
 
 
 @pytest.fixture

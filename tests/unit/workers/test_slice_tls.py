@@ -7,13 +7,13 @@ import ssl
 
 import pytest
 
-from podyard.workers import slice_tls
+from podyard.workers.kit import slice_tls
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
 
 def _talk(dials: ssl.SSLContext, listens: ssl.SSLContext) -> bytes:
-    """What the listening side reads of what the dialling one says; both in memory."""
+    """Return what the listening side reads of what the dialling one says; both in memory."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = dials.wrap_bio(back, there, server_hostname="any")
     server = listens.wrap_bio(there, back, server_side=True)

@@ -23,14 +23,15 @@ from podyard.base.money import Amount
 from podyard.base.rng import Streams
 from podyard.control.access import identity
 from podyard.control.platform import webhooks
-from podyard.db import platform_clock, projects
-from podyard.db.tables_billing import webhooks as table
-from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.db.access import projects
+from podyard.db.store import platform_clock
+from podyard.db.store.unit_of_work import Database, UnitOfWork
+from podyard.db.tables.billing import webhooks as table
 from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.project import Project
 from podyard.domain.webhook import WebhookRequest
-from podyard.workers import webhooks as worker
-from podyard.workers.webhooks import deliver
+from podyard.workers.tasks import webhooks as worker
+from podyard.workers.tasks.webhooks import deliver
 from tests.listener import listening
 
 BUDGET = Budget(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podyard.engine.collectives.left_over import PREFIX
-from podyard.workers import agent
+from podyard.workers.agent import agent
 
 
 def test_windows_are_in_memory_private_and_gone_with_the_agent(

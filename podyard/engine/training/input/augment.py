@@ -130,6 +130,31 @@ class Normalise:
         return batch | {self.feature: values * scale + offset}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resize:
+    """Images [b, h, w, 1 or `channels`] as [b, side, side, channels], each pixel the nearest one;
+    grey ones have their values in all channels."""
+
+    side: int
+    channels: int
+    feature: str = "image"
+
+    @property
+    def draws(self) -> bool:
+        return False
+
+    def __call__(self, batch: Arrays, chance: Chance) -> Arrays:  # noqa: ARG002
+        images = _images(batch, self.feature)
+        _, height, width, channels = images.shape
+        if channels not in (1, self.channels):
+            raise invalid(
+                f"{self.feature} has {channels} channels; the model takes 1 or {self.channels}"
+            )
+        rows, columns = (np.arange(self.side) * size // self.side for size in (height, width))
+        resized = images[:, rows[:, None], columns]
+        return batch | {self.feature: np.repeat(resized, self.channels // channels, axis=3)}
+
+
 def affine_maps(angles: Numbers, down: Numbers, right: Numbers, size: tuple[int, int]) -> Numbers:
     """[b, 2, 3]: (row, column, 1) of the result -> (row, column) of the image of `size` pixels. By
     `angles` (radians, clockwise as seen) about the centre, after shifts of what is seen by -`down`

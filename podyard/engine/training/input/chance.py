@@ -18,9 +18,8 @@ _TABLES_KEPT = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chance:
-    """What one transform may draw for the examples `start` <= position < `stop` of a step's global
-    batch. `name`
-    tells the transforms of a pipeline apart."""
+    """The random numbers that one transform may draw for the examples `start` <= position < `stop`
+    of a step's global batch. `name` tells the transforms of a pipeline apart."""
 
     seed: int
     name: str

@@ -82,7 +82,7 @@ def _remainders(words: Words) -> Words:
 
 
 def _after_zeros(states: Words, counts: NDArray[np.int64]) -> Words:
-    """What each state [n] becomes after counts [n] zero bytes."""
+    """Return what each state [n] becomes after counts [n] zero bytes."""
     result = states.copy()
     for bit in range(int(counts.max(initial=0)).bit_length()):
         chosen = np.flatnonzero(counts >> bit & 1)
@@ -120,6 +120,6 @@ def _byte_table() -> tuple[int, ...]:
 
 @functools.cache
 def _word_tables() -> tuple[Any, Any]:
-    """What the halves of a state become after four zero bytes, [65536] each."""
+    """Return what the halves of a state become after four zero bytes, [65536] each."""
     halves = np.arange(1 << 16, dtype=np.uint32)
     return _apply(_zeros_operator(2), halves), _apply(_zeros_operator(2), halves << np.uint32(16))

@@ -53,8 +53,8 @@ def bad_file(path: Path, what: str) -> PodyardError:
 
 
 def known_format(beginning: bytes) -> str | None:
-    """What a file with this beginning (of at least 262 bytes, for tar) is, if it is one of those
-    that get mixed up."""
+    """Return what a file with this beginning (of at least 262 bytes, for tar) is, if it is one of
+    those that get mixed up."""
     if beginning[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         return "a tar archive"
     return next(

@@ -164,7 +164,7 @@ def _header(
 
 
 def _data_start(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the member's bytes begin in the file."""
+    """Return where the member's bytes begin in the file."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))

@@ -134,10 +134,10 @@ def _is_gzip(beginning: bytes) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleFeature:
-    """What a feature of a tf.Example has to be: `shape` of one example, and `dtype`. Numbers are an
-    int64_list (integer types; each value has to fit) or a float_list; with `raw`, one value of a
-    bytes_list is the array's bytes, little endian, as `decode_raw` takes them. Raises PodyardError
-    INVALID_ARGUMENT for another type."""
+    """The type and size that a feature of a tf.Example has to have: `shape` of one example, and
+    `dtype`. Numbers are an int64_list (integer types; each value has to fit) or a float_list; with
+    `raw`, one value of a bytes_list is the array's bytes, little endian, as `decode_raw` takes
+    them. Raises PodyardError INVALID_ARGUMENT for another type."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -160,7 +160,7 @@ class ExampleFeature:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def check(self, which: int | None, values: Values) -> str | None:
-        """What is wrong with an example's values, if anything."""
+        """Return what is wrong with an example's values, if anything."""
         wanted = (
             BYTES_LIST
             if self.raw

@@ -390,7 +390,7 @@ def get_rng_state(device: Any = None) -> int:  # noqa: ARG001
 
 
 def get_memory_info(device: Any = None) -> dict[str, int]:  # noqa: ARG001
-    """What tensors take, of what a device of the slice has for programs."""
+    """Return what tensors take, of what a device of the slice has for programs."""
     storages = {
         one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
         for one in gc.get_objects()

@@ -145,13 +145,13 @@ def _host_addresses() -> list[str]:
 
 
 def _port() -> int:
-    """Where the slice's processes meet: JAX's port, of which each slice has one, on the first
-    host's address."""
+    """Return where the slice's processes meet: JAX's port, of which each slice has one, on the
+    first host's address."""
     return int(os.environ.get("JAX_COORDINATOR_PORT") or 8476)
 
 
 def _listener(host: int, hosts: list[str], count: int) -> socket.socket:
-    """What the store listens on: on the first host of all, where they know of it."""
+    """Return what the store listens on: on the first host of all, where they know of it."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     of = _process.slice_of()

@@ -22,7 +22,7 @@ class SampleGenerator:
 
 
 class DataWrapper:
-    """What a program derives its batches from."""
+    """The source of a program's batches."""
 
 
 def getenv_as(name: str, type: Callable[[str], Any], defval: Any = None) -> Any:

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from podyard import engine
 from podyard.base.errors import PodyardError
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.engine.recipes.programs import program_of
 from podyard.engine.step.host_input import HOST_FEED_BYTES_PER_SECOND, HOST_INPUT
 

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from podyard import engine
-from podyard.cli.commands import root
+from podyard.cli.kit.commands import root
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.step.model_flops import SUSTAINED_SHARE, Flops, model_flops
 from podyard.programs.modules.locations import again_alone

@@ -1,0 +1,1 @@
+"""Credentials: who calls, and how people and programs get tokens."""

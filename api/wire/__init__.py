@@ -1,0 +1,1 @@
+"""Messages of all Google APIs: vocabularies, their reader, and their discovery documents."""

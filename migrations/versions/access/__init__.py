@@ -1,0 +1,1 @@
+"""Revisions of the tables of identities and logs."""

@@ -1,0 +1,1 @@
+"""Revisions of the tables of Compute Engine."""

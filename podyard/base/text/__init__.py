@@ -1,0 +1,1 @@
+"""Text: what terminals make of it, and names with braces."""

@@ -1,0 +1,1 @@
+"""Client, options, tables and names of all commands."""

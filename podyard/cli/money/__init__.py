@@ -1,0 +1,1 @@
+"""Commands on bills, prices and budgets."""

@@ -1,0 +1,1 @@
+"""Settings of gcloud in a data folder."""

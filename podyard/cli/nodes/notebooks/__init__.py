@@ -1,0 +1,1 @@
+"""`podyard tpu notebook`: notebooks on the hosts of a node."""

@@ -1,0 +1,1 @@
+"""`podyard plan`: options, rows and texts."""

@@ -1,0 +1,1 @@
+"""The proxy of `podyard run` for clients with hard-coded Google addresses."""

@@ -1,0 +1,1 @@
+"""Published data sets that programs find without internet."""

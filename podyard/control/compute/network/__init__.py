@@ -1,0 +1,1 @@
+"""Networks of Compute Engine: subnetworks, firewall rules, addresses."""

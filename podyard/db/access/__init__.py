@@ -1,0 +1,1 @@
+"""Rows of projects, accounts and credentials."""

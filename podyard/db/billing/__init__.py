@@ -1,0 +1,1 @@
+"""Rows of prices, usage, invoices and budgets."""

@@ -1,0 +1,1 @@
+"""Rows of nodes, queued resources, slices and hosts."""

@@ -1,0 +1,132 @@
+"""Instances, as records, with the rows of nodes that they are hosts of. An instance is there for as
+long as its row lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select
+
+from podyard.db.compute import nodes as node_rows
+from podyard.db.store.records import columns
+from podyard.db.store.row_queries import RowColumns, select_page
+from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.compute import hosts, instances, nodes
+from podyard.domain.instances.instance import Instance, InstanceRow
+from podyard.domain.lists.pages import RowQuery
+from podyard.domain.node import NodeRecord, Road
+from podyard.hardware.topology import NO_TOPOLOGY
+
+_ALL = (
+    select(
+        *(column.label(f"instance_{column.name}") for column in instances.c),
+        *nodes.c,
+        hosts.c.internal_ip,
+        hosts.c.external_ip,
+    )
+    .join(nodes, nodes.c.node_key == instances.c.node_key)
+    .outerjoin(
+        hosts,
+        (hosts.c.node_key == instances.c.node_key) & (hosts.c.host_index == instances.c.host_index),
+    )
+    .where(nodes.c.live_name.is_not(None))
+)
+_BY_NAME = _ALL.where(
+    instances.c.project == bindparam("of_project"),
+    instances.c.zone == bindparam("of_zone"),
+    instances.c.name == bindparam("of_name"),
+)
+_OF_NODE = _ALL.where(instances.c.node_key == bindparam("key")).order_by(instances.c.host_index)
+_OF_GROUP = _ALL.where(instances.c.group_key == bindparam("key")).order_by(instances.c.name)
+_ROWS_OF_NODE = (
+    select(instances)
+    .where(instances.c.node_key == bindparam("key"))
+    .order_by(instances.c.host_index)
+)
+_WITHOUT_CHIPS = select(func.count()).where(
+    nodes.c.live_name.is_not(None), nodes.c.topology == NO_TOPOLOGY
+)
+_COLUMNS = RowColumns(
+    name=instances.c.name,
+    place=instances.c.zone,
+    created=instances.c.created,
+    key=instances.c.instance_key,
+    fields={"name": instances.c.name, "zone": instances.c.zone},
+    labels=nodes.c.spec["labels"],
+)
+
+
+def insert(uow: UnitOfWork, row: InstanceRow) -> None:
+    uow.insert(instances, columns(row))
+
+
+def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Instance | None:
+    """The live one of that name."""
+    row = uow.first(_BY_NAME, {"of_project": project, "of_zone": zone, "of_name": name})
+    return None if row is None else _instance(row)
+
+
+def of_node(uow: UnitOfWork, node_key: str) -> list[Instance]:
+    """In the order of the hosts."""
+    return [_instance(row) for row in uow.all(_OF_NODE, {"key": node_key})]
+
+
+def rows_of_node(uow: UnitOfWork, node_key: str) -> list[InstanceRow]:
+    """In the order of the hosts, also of a row of nodes that is gone."""
+    return [InstanceRow(**row) for row in uow.all(_ROWS_OF_NODE, {"key": node_key})]
+
+
+def names_of_node(uow: UnitOfWork, record: NodeRecord) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names and numbers of the instances that are a node's hosts; on the other road none."""
+    rows = rows_of_node(uow, record.node_key) if record.road is Road.COMPUTE else []
+    return tuple(row.name for row in rows), tuple(row.number for row in rows)
+
+
+def of_group(uow: UnitOfWork, group_key: str) -> list[Instance]:
+    """By name."""
+    return [_instance(row) for row in uow.all(_OF_GROUP, {"key": group_key})]
+
+
+def of_project(uow: UnitOfWork, project: str) -> list[Instance]:
+    """The live ones, by zone and name."""
+    query = _ALL.where(instances.c.project == project)
+    return [_instance(row) for row in uow.all(query.order_by(instances.c.zone, instances.c.name))]
+
+
+def page(uow: UnitOfWork, project: str, zone: str | None, query: RowQuery) -> list[Instance]:
+    """Those of one zone, or (None) of all."""
+    rows: Select[Any] = _ALL.where(instances.c.project == project)
+    if zone is not None:
+        rows = rows.where(instances.c.zone == zone)
+    return [_instance(row) for row in uow.all(select_page(rows, _COLUMNS, query))]
+
+
+def count_without_chips(uow: UnitOfWork) -> int:
+    """Of all projects."""
+    return int(uow.execute(_WITHOUT_CHIPS).scalar() or 0)
+
+
+def types_on_road(uow: UnitOfWork, project: str) -> list[tuple[str, str]]:
+    """(zone, accelerator type or machine type without chips) of the project's live rows of
+    instances."""
+    query = select(nodes.c.zone, nodes.c.accelerator_type).where(
+        nodes.c.project == project,
+        nodes.c.road == Road.COMPUTE,
+        nodes.c.live_name.is_not(None),
+    )
+    rows = uow.all(query.order_by(nodes.c.node_key))
+    return [(row["zone"], row["accelerator_type"]) for row in rows]
+
+
+_ROW = tuple(column.name for column in instances.c)
+
+
+def _instance(row: Mapping[str, Any]) -> Instance:
+    of_node = {column.name: row[column.name] for column in nodes.c}
+    return Instance(
+        InstanceRow(**{name: row[f"instance_{name}"] for name in _ROW}),
+        node_rows.to_record(of_node),
+        row["internal_ip"] or "",
+        row["external_ip"] or "",
+    )

@@ -1,0 +1,1 @@
+"""Drivers, dialects and files of SQLite and PostgreSQL."""

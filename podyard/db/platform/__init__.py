@@ -1,0 +1,1 @@
+"""Rows of agents, faults, the audit log and webhooks."""

@@ -1,0 +1,1 @@
+"""The unit of work, state transitions, and what each unit may need."""

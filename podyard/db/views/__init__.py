@@ -1,0 +1,1 @@
+"""Reads over several rooms: lists, consistency, retention, measures."""

@@ -1,0 +1,1 @@
+"""Google's IAM: policies and service accounts."""

@@ -1,0 +1,1 @@
+"""Instances of Compute Engine and their managed groups: records, states, texts. Pure."""

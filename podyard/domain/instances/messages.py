@@ -1,0 +1,211 @@
+"""Instances and policies read from messages of Compute Engine (Instance, InstanceProperties,
+ResourcePolicy) in the canonical form of its API: without what is unset or has its default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podyard.domain.compute.place import path_of
+from podyard.domain.compute.refusal import ComputeRefusal, Reason, field_required, invalid_value
+from podyard.domain.disk import DEFAULT_DISK_TYPE, DISK_TYPES
+from podyard.domain.instances.group import PolicySpec, PolicyType
+from podyard.domain.instances.instance import (
+    BOOT_DISK_GB,
+    DEFAULT_BOOT,
+    DEFAULT_IMAGE,
+    AttachedDisk,
+    BootDisk,
+    InstanceSpec,
+    Interface,
+    ProvisioningModel,
+    Scheduling,
+    TerminationAction,
+)
+from podyard.domain.reservation import reservation_name
+
+Message = Mapping[str, Any]
+_PLACEMENT_KINDS = "[VmMaintenancePolicy, GroupPlacementPolicy, InstanceSchedulePolicy]"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)s")
+_OTHER_POLICIES = ("snapshotSchedulePolicy", "instanceSchedulePolicy", "diskConsistencyGroupPolicy")
+
+
+def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
+    """The instance that an Instance or InstanceProperties asks for."""
+    boot, disks = _read_disks(message.get("disks", ()), project, zone)
+    accounts = message.get("serviceAccounts", ())
+    if len(accounts) > 1:
+        raise invalid_value("serviceAccounts", len(accounts), "An instance has one at most.")
+    account: Message = accounts[0] if accounts else {}
+    scheduling = read_scheduling(message.get("scheduling", {}), message.get("params", {}))
+    machine = message.get("machineType", "").rpartition("/")[2]
+    if not machine:
+        raise field_required("machineType")
+    if message.get("resourcePolicies"):
+        text = f"Resource policy must have one of {_PLACEMENT_KINDS}"
+        raise ComputeRefusal(Reason.INVALID, text)
+    return InstanceSpec(
+        machine_type=machine,
+        description=message.get("description", ""),
+        labels=dict(message.get("labels", {})),
+        metadata=read_metadata(message.get("metadata", {})),
+        tags=tuple(message.get("tags", {}).get("items", ())),
+        scheduling=scheduling,
+        interfaces=_read_interfaces(message.get("networkInterfaces", ())),
+        boot=boot,
+        disks=disks,
+        service_account=_email(account),
+        scopes=tuple(account.get("scopes", ())),
+        reservation_name=_read_affinity(message.get("reservationAffinity", {}), project, zone),
+        deletion_protection=bool(message.get("deletionProtection")),
+        can_ip_forward=bool(message.get("canIpForward")),
+        hostname=message.get("hostname", ""),
+    )
+
+
+def _email(account: Message) -> str:
+    email: str = account.get("email", "")
+    return "" if email == "default" else email
+
+
+def read_metadata(message: Message) -> dict[str, str]:
+    return {item.get("key", ""): item.get("value", "") for item in message.get("items", ())}
+
+
+def read_scheduling(message: Message, params: Message) -> Scheduling:
+    """`params`: of the instance, which say how long a request is valid."""
+    duration = message.get("maxRunDuration")
+    seconds = None
+    if duration is not None:
+        seconds = float(duration.get("seconds", 0)) + float(duration.get("nanos", 0)) / 1e9
+    action = message.get("instanceTerminationAction")
+    preemptible = bool(message.get("preemptible"))
+    return Scheduling(
+        model=ProvisioningModel(message.get("provisioningModel", ProvisioningModel.STANDARD)),
+        preemptible=preemptible,
+        termination_action=None if action is None else TerminationAction(action),
+        max_run_seconds=seconds,
+        valid_for_seconds=_read_valid_for(params),
+        automatic_restart=message.get("automaticRestart"),
+        on_host_maintenance=message.get("onHostMaintenance", ""),
+    )
+
+
+def _read_valid_for(params: Message) -> float | None:
+    said = params.get("requestValidForDuration")
+    if said is None:
+        return None
+    if isinstance(said, Mapping):
+        return float(said.get("seconds", 0))
+    match = _DURATION.fullmatch(str(said))
+    if match is None:
+        raise invalid_value("params.requestValidForDuration", said, "It is not a duration.")
+    return float(match[1])
+
+
+def _read_interfaces(messages: Sequence[Message]) -> tuple[Interface, ...]:
+    interfaces = tuple(
+        Interface(
+            network=one.get("network", ""),
+            subnetwork=one.get("subnetwork", ""),
+            has_external_ip="accessConfigs" in one,
+        )
+        for one in messages
+    )
+    return interfaces or (Interface(),)
+
+
+def _read_disks(
+    messages: Sequence[Message], project: str, zone: str
+) -> tuple[BootDisk, tuple[AttachedDisk, ...]]:
+    boots = [one for one in messages if one.get("boot")]
+    if len(boots) > 1:
+        raise invalid_value("disks", len(boots), "An instance has one boot disk.")
+    boot = _read_boot(boots[0]) if boots else DEFAULT_BOOT
+    others = [one for one in messages if not one.get("boot")]
+    return boot, tuple(_read_data_disk(one, project, zone) for one in others)
+
+
+def _read_boot(message: Message) -> BootDisk:
+    if message.get("source"):
+        why = "Podyard makes the boot disk from an image: use initializeParams."
+        raise invalid_value("disks[0].source", message["source"], why)
+    params: Message = message.get("initializeParams", {})
+    size = params.get("diskSizeGb") or message.get("diskSizeGb") or BOOT_DISK_GB
+    return BootDisk(
+        image=path_of(params.get("sourceImage", "")) or DEFAULT_IMAGE,
+        size_gb=int(size),
+        type=params.get("diskType", "").rpartition("/")[2] or DEFAULT_BOOT.type,
+        auto_delete=bool(message.get("autoDelete")),
+        name=params.get("diskName", ""),
+    )
+
+
+def _read_data_disk(message: Message, project: str, zone: str) -> AttachedDisk:
+    """A data disk of a new instance, which may be made with it."""
+    params: Message | None = message.get("initializeParams")
+    if params is None:
+        return read_attached(message, project, zone)
+    for field in ("sourceImage", "sourceSnapshot"):
+        if params.get(field):
+            why = "Data disks are made blank: leave it out."
+            raise invalid_value(f"disks[1].initializeParams.{field}", params[field], why)
+    name, kind = params.get("diskName", ""), params.get("diskType", "").rpartition("/")[2]
+    default = DISK_TYPES.get(kind or DEFAULT_DISK_TYPE, 0)
+    return AttachedDisk(
+        source=f"projects/{project}/zones/{zone}/disks/{name}" if name else "",
+        mode=message.get("mode", "READ_WRITE"),
+        device_name=message.get("deviceName", ""),
+        auto_delete=bool(message.get("autoDelete")),
+        new_gb=int(params.get("diskSizeGb") or message.get("diskSizeGb") or default),
+        new_type=kind or DEFAULT_DISK_TYPE,
+    )
+
+
+def read_attached(message: Message, project: str, zone: str) -> AttachedDisk:
+    """A data disk that exists."""
+    source: str = message.get("source", "")
+    if not source:
+        raise field_required("disks[1].source")
+    path = path_of(source)
+    if "/" not in path:
+        path = f"projects/{project}/zones/{zone}/disks/{path}"
+    elif not path.startswith("projects/"):
+        path = f"projects/{project}/{path}"
+    return AttachedDisk(
+        source=path,
+        mode=message.get("mode", "READ_WRITE"),
+        device_name=message.get("deviceName", ""),
+        auto_delete=bool(message.get("autoDelete")),
+    )
+
+
+def _read_affinity(message: Message, project: str, zone: str) -> str:
+    """The name of the reservation that is to be used; empty: any, or none."""
+    values = message.get("values", ())
+    if message.get("consumeReservationType") != "SPECIFIC_RESERVATION" or not values:
+        return ""
+    return reservation_name(project, zone, values[0].rpartition("/")[2])
+
+
+def read_policy(message: Message) -> PolicySpec:
+    """A resource policy of a workload or of a placement."""
+    workload: Message | None = message.get("workloadPolicy")
+    placement: Message | None = message.get("groupPlacementPolicy")
+    others = [name for name in _OTHER_POLICIES if name in message]
+    if others or (workload is None) is (placement is None):
+        named = f" (not {', '.join(others)})" if others else ""
+        text = f"A resource policy has a workloadPolicy or a groupPlacementPolicy{named}"
+        raise ComputeRefusal(Reason.INVALID, text)
+    if workload is None:
+        return PolicySpec()
+    topology, distance = (
+        workload.get("acceleratorTopology", ""),
+        workload.get("maxTopologyDistance"),
+    )
+    if topology and distance:
+        why = "It excludes maxTopologyDistance."
+        raise invalid_value("workloadPolicy.acceleratorTopology", topology, why)
+    kind = PolicyType(workload.get("type", PolicyType.HIGH_AVAILABILITY))
+    return PolicySpec(kind, topology)

@@ -1,0 +1,1 @@
+"""Lists of every API: filters, and pages of rows."""

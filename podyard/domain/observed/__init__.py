@@ -1,0 +1,1 @@
+"""Log entries and time series, as Cloud Logging and Cloud Monitoring have them."""

@@ -1,0 +1,1 @@
+"""Permissions, and the roles that hold them."""

@@ -1,0 +1,1 @@
+"""Inferences on an Edge TPU: of TensorFlow Lite models, and what each takes."""

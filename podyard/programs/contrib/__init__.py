@@ -1,0 +1,1 @@
+"""Modules of `tf.contrib`, as far as programs for TPUs use them."""

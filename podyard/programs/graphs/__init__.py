@@ -1,0 +1,1 @@
+"""Graphs of programs for TensorFlow 1: steps of estimators, and computations, for their price."""

@@ -1,0 +1,1 @@
+"""Programs as documents print them, with the software of runtime versions."""

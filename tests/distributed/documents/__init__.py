@@ -1,0 +1,1 @@
+"""The commands of README and docs, run as a reader types them."""

@@ -1,0 +1,1 @@
+"""Notebooks on the hosts of nodes."""

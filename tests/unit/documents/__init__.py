@@ -1,0 +1,1 @@
+"""Promises of the documents that show without running a command."""

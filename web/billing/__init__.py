@@ -1,0 +1,1 @@
+"""Pages of bills, budgets and invoices."""

@@ -1,0 +1,1 @@
+"""Overview, search, documents and the lesson; the table of pages."""

@@ -1,0 +1,1 @@
+"""The console's page that resizes a job to another accelerator type."""

@@ -1,0 +1,1 @@
+"""Rendering, lists, forms and charts of all pages."""

@@ -1,0 +1,1 @@
+"""Pages of nodes, pods and queued resources."""

@@ -1,0 +1,1 @@
+"""A pod of three dimensions as one body."""

@@ -1,0 +1,1 @@
+"""Pages of access, projects and the operator."""

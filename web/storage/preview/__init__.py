@@ -1,0 +1,1 @@
+"""A look into an object of a bucket."""

@@ -1,0 +1,1 @@
+"""Boxes: namespaces, limits and files of a host."""

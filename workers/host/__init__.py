@@ -1,0 +1,1 @@
+"""Hosts of nodes: what runs on a TPU VM, and who reaches it."""

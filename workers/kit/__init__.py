@@ -1,0 +1,1 @@
+"""Parts that the rooms of workers share: HTTP, tokens, groups of processes."""

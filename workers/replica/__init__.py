@@ -1,0 +1,1 @@
+"""Replicas: a worker's part of a job, from its start to its exit code."""
