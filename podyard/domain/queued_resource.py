@@ -33,7 +33,7 @@ _DELETE = {"delete": _S.DELETING}
 # Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the
 # start of the queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES.
 # `repair`: a slice of a multislice is created again, or its nodes are in maintenance, and it is
-# ACTIVE again when all nodes are READY. `fail` of CREATING: a request beyond quota is kept.
+# ACTIVE again when all nodes are READY. `fail` of CREATING: a request that was refused is kept.
 QUEUED_RESOURCE = Machine(
     "queuedResource",
     _S.CREATING,
@@ -67,7 +67,7 @@ STATES_DELETED_WITHOUT_FORCE = frozenset(
     {_S.ACCEPTED, _S.WAITING_FOR_RESOURCES, _S.FAILED, _S.SUSPENDED}
 )
 
-# Of Podyard's own command line: a request beyond quota stays in the list as FAILED. Google's
+# Of Podyard's own command line: a refused request stays in the list as FAILED. Google's
 # clients do not send it, and get HTTP 429.
 KEEP_REFUSED_HEADER = "X-Podyard-Keep-Refused"
 
@@ -165,7 +165,7 @@ class QueuedResourceRecord(QueuedResourceBase):
 
     @property
     def is_refused(self) -> bool:
-        """True for a request beyond quota, kept with its reason: it holds no quota."""
+        """True for a request beyond quota or budget, kept with its reason: it holds no quota."""
         return self.error_code == Code.RESOURCE_EXHAUSTED
 
 

@@ -105,8 +105,8 @@ def create_qr(
     output: str,
     **flags: Any,
 ) -> None:
-    """Create a queued resource. Does not wait for its nodes. A request beyond quota stays in the
-    list as FAILED."""
+    """Create a queued resource. Does not wait for its nodes. A request beyond quota or budget
+    stays in the list as FAILED."""
     if bool(flags["node_id"]) == bool(flags["node_count"]):
         raise click.UsageError("specify --node-id for one node, or --node-count for a multislice")
     client = client_of(data, project, location)

@@ -259,10 +259,12 @@ def admit(
         raise Refused(found)
 
 
-def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
-    """Puts on record that the actor of this unit was refused: once for each budget, actor and
+def keep_refusal(uow: UnitOfWork, refused: PodyardError) -> None:
+    """Puts on record that a budget refused the actor of this unit: once for each budget, actor and
     minute, so that who tries again and again fills nothing. A budget that is gone meanwhile refuses
-    nobody."""
+    nobody, and other refusals have no budget."""
+    if not isinstance(refused, Refused):
+        return
     found = refused.refusal
     if budgets.find_by_key(uow, found.budget.budget_key, locked=True) is None:
         return

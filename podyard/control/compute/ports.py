@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from podyard.base.clock import PlatformTime
+from podyard.base.errors import PodyardError
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.node import NodeRecord, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
@@ -26,6 +27,9 @@ class SpendingGuard(Protocol):
     ) -> None:
         """`creator`: whose nodes they would be; `wanted`: (node id, spec). Raises
         RESOURCE_EXHAUSTED when a budget that refuses new nodes is used up."""
+
+    def keep_refusal(self, uow: UnitOfWork, refused: PodyardError) -> None:
+        """Puts a budget's refusal on record; other refusals are not the budgets' business."""
 
     def on_relabel(self, uow: UnitOfWork, project: str) -> None:
         """A node of the project has other labels from now on."""

@@ -21,7 +21,6 @@ from podyard.base.spelling import camel_case
 from podyard.control.access import identity
 from podyard.control.compute import admission, lookup, node_checks, nodes, ports, quota
 from podyard.control.compute.queue_states import remind, settle
-from podyard.control.compute.quota import QuotaExceeded
 from podyard.control.platform import operations
 from podyard.db.compute import nodes as node_rows
 from podyard.db.compute import queued_resources as rows
@@ -68,7 +67,7 @@ def create(
     """Accepts a queued resource. Its operation ends with it as it stands in the queue.
 
     Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota
-    counts from here on. One of this id that was refused for quota gives way.
+    counts from here on. One of this id that was refused gives way.
     """
     principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
     if (
@@ -114,12 +113,15 @@ def create_or_keep_refused(
     queued_resource_id: str,
     spec: QueuedResourceSpec,
 ) -> Operation:
-    """Create a queued resource as `create` does, but keep a request beyond quota: it is FAILED with
-    the refusal, holds no quota, and its operation ends with the same error."""
+    """Create a queued resource as `create` does, but keep a request beyond quota or budget: it is
+    FAILED with the refusal, holds no quota, and its operation ends with the same error."""
     try:
         return create(uow, fleet, principal, project, zone, queued_resource_id, spec)
-    except QuotaExceeded as error:
+    except PodyardError as error:
+        if error.code is not Code.RESOURCE_EXHAUSTED:
+            raise
         refusal = error
+    ports.spending.keep_refusal(uow, refusal)
     if (earlier := rows.find(uow, project, zone, queued_resource_id)) is not None:
         _remove_refused(uow, earlier)
     refusals = sorted(
@@ -145,7 +147,7 @@ def create_or_keep_refused(
 
 
 def _remove_refused(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
-    """Remove one that was refused for quota: it never had nodes or timers."""
+    """Remove one that was refused for quota or budget: it never had nodes or timers."""
     move(uow, queued, "delete", reason="requested again, or the oldest of many refusals")
     settle(uow, queued.queued_resource_key)
 

@@ -24,7 +24,7 @@ _QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
     queued_resources.c.project == bindparam("project"),
     queued_resources.c.usage_class == bindparam("usage_class"),
     queued_resources.c.live_name.is_not(None),
-    # Refused for quota, and listed with the reason only.
+    # Refused for quota or budget, and listed with the reason only.
     func.coalesce(queued_resources.c.error_code, 0) != int(Code.RESOURCE_EXHAUSTED),
 )
 

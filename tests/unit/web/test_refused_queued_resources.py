@@ -77,6 +77,28 @@ def test_a_refused_request_holds_no_quota_and_gives_way_to_another(yard: Yard) -
     assert _states(yard) == {"second": "ACTIVE"}
 
 
+def test_a_request_that_a_budget_refuses_is_kept_with_its_reason(yard: Yard) -> None:
+    (rule,) = yard.ok("GET", "/podyard/v1/faults")["faults"]
+    yard.ok("DELETE", f"/podyard/v1/faults/{rule['fault']}")
+    _request(yard, "first")
+    yard.step()
+    budgets = "/podyard/v1/projects/demo/budgets"
+    yard.ok("PUT", f"{budgets}/b", {"amount": "0.01", "actions": ["refuse-new-nodes"]})
+    yard.clock.advance(3600)
+    yard.step()
+    error = _request(yard, "second", KEEP).json()["error"]
+    assert error["code"] == 8 and "budget b of projects/demo is used up" in error["message"]
+    assert _states(yard)["second"] == "FAILED"
+    (event,) = [
+        one
+        for one in yard.ok("GET", "/podyard/v1/projects/demo/budgetEvents")["events"]
+        if one["kind"] == "refuse"
+    ]
+    assert "second" in event["text"]
+    yard.ok("DELETE", f"{budgets}/b")
+    assert _request(yard, "second").json()["response"]["state"]["state"] == "WAITING_FOR_RESOURCES"
+
+
 def test_google_clients_get_429_and_no_queued_resource(yard: Yard) -> None:
     _request(yard, "first")
     answer = _request(yard, "second")
