@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from podyard.api import front, gcloud_proxy, yard_folders
+from podyard.api.iap.relay import Relays
 from podyard.api.own import Answering, Before, LaterApp
 from podyard.api.tpu.call import Answers
 from podyard.api.tpu.encoding import Encoding
@@ -117,6 +118,7 @@ def create_app(
         return found
 
     app.state.tunnels = Tunnels(authenticate)
+    app.state.relays = Relays()
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
     # Inside of the faults: compression holds the beginning of an answer back, and a fault may send

@@ -3,7 +3,6 @@ lead there."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,18 +14,16 @@ from podyard.api import deps
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.files import read_json
 from podyard.control.compute import host_connections
-from podyard.db.compute import hosts
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.host_record import HostRecord, HostState
+from podyard.domain.host_record import HostRecord
 from podyard.http.context import in_thread
 from podyard.http.gcloud_authority import PROXY_FILE, authority
+from podyard.http.running_hosts import wait_until_running
 from podyard.http.tunnels import PROTOCOL, TAKE_OVER, Tunnels
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 TARGETS = ("api", "grpc", "storage", "gcloud", "host")
-HOST_SECONDS_MAX = 60.0  # for a host to run, as at its own listener
-_LOOK_SECONDS = 0.1
 
 
 class ReachableHosts(TypedDict):
@@ -123,23 +120,4 @@ async def _running_host(request: Request, address: str) -> tuple[str, int]:
         return host_connections.open_by_address(uow, caller, address)
 
     host = await in_thread(lambda: deps.write(request, materialise))
-    host_id = host.host_id
-    try:
-        async with asyncio.timeout(HOST_SECONDS_MAX):
-            while host.state is not HostState.RUNNING or "ssh" not in host.port_map:
-                if host.state is HostState.VIRTUAL and host.problem:
-                    raise PodyardError(Code.UNAVAILABLE, f"host {address}: {host.problem}")
-                await asyncio.sleep(_LOOK_SECONDS)
-                found = await in_thread(
-                    lambda: deps.read(request, lambda uow: hosts.find(uow, host_id))
-                )
-                if found is None:
-                    raise PodyardError(Code.NOT_FOUND, f"host {address} has gone")
-                host = found
-    except TimeoutError:
-        text = (
-            f"host {address} does not run after {HOST_SECONDS_MAX:.0f} s: "
-            f"{host.problem or host.state}"
-        )
-        raise PodyardError(Code.UNAVAILABLE, text) from None
-    return host.bind_address or "127.0.0.1", host.port_map["ssh"]
+    return await wait_until_running(request, host, address)

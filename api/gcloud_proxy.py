@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -27,6 +28,8 @@ from podyard.http import google
 from podyard.http.gcloud_authority import PROXY_FILE, Contexts
 from podyard.http.guard import AUTHORIZATION_PATHS, BODY_BYTES_MAX, LOOPBACK_HOSTS, REVOKE_PATH
 from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
+from podyard.http.tunnels import TAKE_OVER
+from podyard.http.websocket import UPGRADE
 from podyard.settings import HTTP_PORT
 
 logger = logging.getLogger(__name__)
@@ -52,6 +55,10 @@ _SERVED: Mapping[str, str | tuple[str, ...]] = {
 _STORAGE_HOST = "storage.googleapis.com"
 
 
+# Status, headers and body.
+_Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
 class GcloudProxy:
     """`app` is the ASGI application behind its guard; `state` has the platform."""
 
@@ -66,6 +73,7 @@ class GcloudProxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client's connection."""
         self._connections += 1
+        protocol = writer.transport.get_protocol()
         try:
             if self._connections <= CONNECTIONS_MAX:
                 await self._requests(reader, writer, "")
@@ -74,8 +82,10 @@ class GcloudProxy:
         finally:
             self._connections -= 1
             writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            # The end of a websocket is told to whom the connection was given.
+            if writer.transport.get_protocol() is protocol:
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
@@ -107,14 +117,23 @@ class GcloudProxy:
             body = await _body(connection, reader)
             asked = host or (url.hostname or "").lower().removesuffix(".")
             path = _path(url)
-            headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
+            is_websocket = (b"upgrade", UPGRADE.encode()) in request.headers
+            headers = [
+                (name, value)
+                for name, value in request.headers
+                if is_websocket or name not in _HOP_BY_HOP
+            ]
             own = "" if host else url.netloc
-            status, answered, answer = await self._answer(
-                asked, own, request.method.decode(), path, headers, body
+            extensions = {TAKE_OVER: partial(_give, writer)} if is_websocket else {}
+            answered = await self._answer(
+                asked, own, request.method.decode(), path, headers, body, extensions
             )
+            if answered is None:
+                return
+            status, answered_headers, answer = answered
             bodyless = request.method == b"HEAD" or status in (204, 304)
             length = [] if bodyless else [(b"content-length", str(len(answer)).encode())]
-            event = h11.Response(status_code=status, headers=[*answered, *length])
+            event = h11.Response(status_code=status, headers=[*answered_headers, *length])
             writer.write(connection.send(event) or b"")
             if not bodyless:
                 writer.write(connection.send(h11.Data(data=answer)) or b"")
@@ -142,7 +161,8 @@ class GcloudProxy:
         target: str,
         headers: list[tuple[bytes, bytes]],
         body: bytes,
-    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        extensions: Mapping[str, Any],
+    ) -> _Answer | None:
         """`own`: Podyard's own address, if it was asked in the clear."""
         is_own = bool(own) and host in LOOPBACK_HOSTS
         path = target.partition("?")[0]
@@ -151,7 +171,7 @@ class GcloudProxy:
             target = served or target
             name = own.encode() if is_own else ADDRESS.encode()
             kept = [(b"host", name), *((name, value) for name, value in headers if name != b"host")]
-            return await _asgi(self._app, method, target, kept, body)
+            return await _asgi(self._app, method, target, kept, body, extensions)
         await to_thread.run_sync(
             lambda: self._database.run(lambda uow: unserved.record(uow, host, method, path))
         )
@@ -214,10 +234,23 @@ async def _body(connection: h11.Connection, reader: asyncio.StreamReader) -> byt
     return b"".join(pieces)
 
 
+def _give(writer: asyncio.StreamWriter, protocol: asyncio.Protocol, switching: bytes) -> None:
+    """Says 101 and gives the connection to `protocol`; its client has said nothing since it
+    asked."""
+    writer.write(switching)
+    writer.transport.set_protocol(protocol)
+    protocol.connection_made(writer.transport)
+
+
 async def _asgi(
-    app: Any, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
-) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """(status, headers, body) of the application's answer."""
+    app: Any,
+    method: str,
+    target: str,
+    headers: list[tuple[bytes, bytes]],
+    body: bytes,
+    extensions: Mapping[str, Any],
+) -> _Answer | None:
+    """The application's answer; None where it has taken the connection instead."""
     path, _, query = target.partition("?")
     scope = {
         "type": "http",
@@ -232,6 +265,7 @@ async def _asgi(
         "headers": headers,
         "client": (ADDRESS, 0),
         "server": (ADDRESS, 0),
+        "extensions": dict(extensions),
     }
     answer: dict[str, Any] = {"headers": []}
     pieces: list[bytes] = []
@@ -251,6 +285,8 @@ async def _asgi(
             pieces.append(message.get("body", b""))
 
     await app(scope, receive, send)
+    if "status" not in answer:
+        return None
     kept = [
         (name, value)
         for name, value in answer["headers"]

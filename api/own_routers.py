@@ -42,6 +42,7 @@ from podyard.api.compute import discovery as compute_discovery
 from podyard.api.compute.routes import router as compute
 from podyard.api.google_apis import discovery as google_discovery
 from podyard.api.google_apis.routes import router as google_apis
+from podyard.api.iap.routes import router as iap
 from podyard.api.own import Answering, LaterApp
 from podyard.api.tpu import discovery
 
@@ -83,7 +84,9 @@ OWN_ROUTERS = tuple(
 
 def make_rest(others: LaterApp) -> Answering:
     """`others` answers what has no route here."""
-    app = _app((*OWN_ROUTERS, sign_in.pages, oauth.pages, compute, google_apis, unserved.answers))
+    app = _app(
+        (*OWN_ROUTERS, sign_in.pages, oauth.pages, compute, google_apis, iap, unserved.answers)
+    )
     app.router.routes += [
         *discovery.routes(),
         *compute_discovery.routes(),

@@ -20,8 +20,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.http.door_certificate import LOOK_SECONDS
 from podyard.http.errors import envelope
 from podyard.http.read_limits import LimitedProtocol, ReadLimits
-from podyard.http.splice import End
-from podyard.http.tunnels import SWITCHING, TAKE_OVER
+from podyard.http.tunnels import TAKE_OVER
 
 # httplib2 sends a body on a connection that it kept, and finds out too late that the other end has
 # closed it. Clients pause between two requests for as long as they wait before a retry
@@ -222,7 +221,7 @@ class DoorProtocol(_AnsweringProtocol):
     def _get_upgrade(self) -> bytes | None:
         return None  # the application answers it, as every other request
 
-    def take_over(self, end: End) -> None:
+    def take_over(self, end: asyncio.Protocol, switching: bytes) -> None:
         """Says 101 and gives the connection to `end`."""
         begun = self.conn.trailing_data[0]
         self.connections.discard(self)
@@ -230,7 +229,7 @@ class DoorProtocol(_AnsweringProtocol):
         self._unset_keepalive_if_required()
         self._wait_for("")
         self.flow.resume_reading()
-        self.transport.write(SWITCHING)
+        self.transport.write(switching)
         self.transport.set_protocol(end)
         end.connection_made(self.transport)
         if begun:

@@ -32,6 +32,8 @@ SSH_KEYS = "ssh-keys"
 GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
 ADDRESS_VARIABLE = "PODYARD_ADDRESS"  # the host's own address, for podyard/programs
 HOST_KEYS_NAMESPACE = "hostkeys"
+# gcloud takes the name for a tunnel of IAP from the key `hostname`, in whichever namespace.
+INVENTORY_NAMESPACE = "guestInventory"
 # Where a slice's JAX coordinator listens: below the ports that Linux and macOS hand out by
 # themselves.
 _COORDINATOR_PORTS = range(10_000, 30_000)
@@ -44,6 +46,9 @@ HAS_HOST_ADDRESSES = sys.platform == "linux"
 # of a host's ports: where its agent connects the slice with hosts of other agents
 TUNNEL = "tunnel"
 NOTEBOOK = "notebook"  # of a host's ports, and what `ssh -L` calls it
+# The user of a host's ssh server that the API is for tunnels into the box. No person can have this
+# name: it is none that Linux takes.
+RELAY_USER = "podyard:relay"
 LOOPBACK = "127.0.0.1"
 _FIRST_ADDRESS = int(ipaddress.IPv4Address("127.128.0.0"))
 ADDRESSES = 2**23 - 1  # 127.128.0.0/9 without its last one, the broadcast address of 127.0.0.0/8

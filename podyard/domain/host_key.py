@@ -45,6 +45,11 @@ def notebook_token(seed: bytes) -> str:
     return hkdf(seed, b"podyard notebook").hex()
 
 
+def relay_seed(seed: bytes) -> bytes:
+    """The private key by which the API enters the host's ssh server for tunnels into its box."""
+    return hkdf(seed, b"podyard relay")
+
+
 def hkdf(secret: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 without a salt, for one block of output (RFC 5869, section 2)."""
     pseudorandom = hmac.new(bytes(hashlib.sha256().digest_size), secret, hashlib.sha256).digest()

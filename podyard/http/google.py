@@ -15,6 +15,9 @@ GCLOUD_STATUS = 405  # for what is not served
 COMPUTE_HOST = "compute.googleapis.com"
 SHARED_HOST = "www.googleapis.com"  # once of all APIs
 BILLING_HOST = "cloudbilling.googleapis.com"
+# Of Identity-Aware Proxy's tunnels; the second for clients with a certificate.
+IAP_HOST = "tunnel.cloudproxy.app"
+_IAP_HOSTS = frozenset({IAP_HOST, f"mtls.{IAP_HOST}"})
 CATALOGUE_PATH = "/v1/services"  # of Cloud Billing: the list of prices
 # `/google/HOST/PATH` is what a client asked of `https://HOST/PATH`.
 API_PREFIX = "/google/"
@@ -39,6 +42,8 @@ def api_path(host: str, target: str) -> str | None:
         return f"/discovery/v1/apis/compute/{version}/rest"
     if host == BILLING_HOST and path.startswith(CATALOGUE_PATH):
         return target
+    if host in _IAP_HOSTS:
+        return f"{API_PREFIX}{IAP_HOST}{target}"
     if host in _API_HOSTS:
         return f"{API_PREFIX}{host}{target}"
     return target if host == SHARED_HOST and path.startswith(_OLD_DISCOVERY) else None

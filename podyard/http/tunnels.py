@@ -23,7 +23,8 @@ from podyard.http.splice import End
 logger = logging.getLogger(__name__)
 
 PROTOCOL = "podyard-tunnel"
-# extension of a request's scope: gives its connection to another protocol
+# Extension of a request's scope: says 101 by these bytes, and gives its connection to another
+# protocol.
 TAKE_OVER = "podyard.take_over"
 SWITCHING = (
     f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
@@ -48,12 +49,7 @@ class Tunnels:
 
         Raises RESOURCE_EXHAUSTED beyond the limits, UNAVAILABLE when the target does not answer.
         """
-        if self._open.total() >= TUNNELS_MAX or self._open[caller] >= TUNNELS_PER_CALLER_MAX:
-            most = min(TUNNELS_MAX, TUNNELS_PER_CALLER_MAX)
-            raise PodyardError(
-                Code.RESOURCE_EXHAUSTED,
-                f"{caller} has {self._open[caller]} open tunnels, of {most}",
-            )
+        self.require_room(caller)
         ended = asyncio.Event()
         target = End(on_end=ended.set)
         try:
@@ -66,6 +62,15 @@ class Tunnels:
             raise PodyardError(Code.UNAVAILABLE, text) from None
         transport.pause_reading()
         return _Tunnel(self, caller, credential, target, ended)
+
+    def require_room(self, caller: str) -> None:
+        """Raises RESOURCE_EXHAUSTED for one tunnel too many."""
+        if self._open.total() >= TUNNELS_MAX or self._open[caller] >= TUNNELS_PER_CALLER_MAX:
+            most = min(TUNNELS_MAX, TUNNELS_PER_CALLER_MAX)
+            raise PodyardError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{caller} has {self._open[caller]} open tunnels, of {most}",
+            )
 
     async def hold(self, caller: str, credential: str, ended: asyncio.Event) -> None:
         """Returns when the tunnel has ended, or its credential has."""
@@ -109,7 +114,7 @@ class _Tunnel(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = End(self._target, on_end=self._ended.set)
         try:
-            scope["extensions"][TAKE_OVER](client)
+            scope["extensions"][TAKE_OVER](client, SWITCHING)
             await self._tunnels.hold(self._caller, self._credential, self._ended)
         finally:
             for end in (client, self._target):

@@ -378,7 +378,11 @@ def test_guest_attributes_come_by_worker_and_path(play: Hosts) -> None:
     # gcloud's way to say "all"
     assert [items[0]["value"] for items in ask("hostkeys/", "")] == keys
     assert len(set(keys)) == 4
-    assert [len(items) for items in ask("")] == [1, 3, 1, 1]
+    assert [len(items) for items in ask("")] == [2, 4, 2, 2]
+    # gcloud's tunnels ask for a host by this name
+    assert [items[0]["value"] for items in ask("guestInventory/hostname")] == [
+        f"{NODE}-w-{index}" for index in range(4)
+    ]
     assert ask("mine/a", "1")[0] == [{"namespace": "mine", "key": "a", "value": "1"}]
     with pytest.raises(PodyardError, match="worker '9' does not exist"):
         ask("hostkeys/", "9")

@@ -55,29 +55,26 @@ async def join(reader: Source, writer: Sink, there_reader: Source, there_writer:
         there_writer.close()
 
 
-async def dial(
-    box: Box, facts: NodeFacts, host: str, port: int, reader: Source, writer: Sink
-) -> None:
-    """Joins a connection to what listens in the box, or in its slice: names are those of the
-    box."""
+async def dial(box: Box, facts: NodeFacts, host: str, port: int) -> socket.socket:
+    """A connection to what listens in the box, or in its slice: names are those of the box. Raises
+    OSError; a TimeoutError is one."""
+    found = await asyncio.to_thread(box.make_socket)
     try:
-        found = await asyncio.to_thread(box.make_socket)
-    except OSError as error:
-        logger.info("the box gives no socket: %s", error)
-        return writer.close()
-    found.setblocking(False)
-    try:
+        found.setblocking(False)
         async with asyncio.timeout(DIAL_SECONDS_MAX):
             await asyncio.get_running_loop().sock_connect(
                 found, (names_of(facts).get(host, host), port)
             )
-        there_reader, there_writer = await asyncio.open_connection(sock=found)
-    except (OSError, TimeoutError) as error:
-        logger.info("%s:%s does not answer in the box: %s", host, port, error)
+    except BaseException:
         found.close()
-        return writer.close()
+        raise
+    return found
+
+
+async def join_socket(there: socket.socket, reader: Source, writer: Sink) -> None:
+    """Joins a connection with one that `dial` has made."""
+    there_reader, there_writer = await asyncio.open_connection(sock=there)
     await join(reader, writer, there_reader, there_writer)
-    return None
 
 
 async def proxy(listener: socket.socket, network: str) -> asyncio.Server:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import inspect
 import os
 import signal
@@ -17,21 +18,26 @@ import socket
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import asyncssh
+from asyncssh.stream import SSHTCPStreamSession
 from typing_extensions import override
 
 from podyard.base.clock import RealClock
-from podyard.domain.host import NOTEBOOK, keys_of
-from podyard.domain.host_key import private_openssh
+from podyard.domain.host import NOTEBOOK, RELAY_USER, keys_of
+from podyard.domain.host_key import private_openssh, relay_seed
 from podyard.workers.box import files as box_files
 from podyard.workers.box import limit as box_limit
 from podyard.workers.box import network as box_network
 from podyard.workers.host.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from podyard.workers.box.box import Box
     from podyard.workers.host.metadata import MetadataSource
     from podyard.workers.host.notebooks.notebook import Notebook
 
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 SESSIONS_PER_HOST_MAX = 64
 LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing
 KEEPALIVE_SECONDS = 30  # a client that has vanished is noticed after three of these
+_PROHIBITED = asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
 EXIT_REFUSED = 255  # as ssh itself says "not the command's exit code"
 # A session leader gets the terminal that it opens first as its controlling one.
 _ON_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -46,6 +53,12 @@ _ON_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
 
 def host_key(seed: bytes) -> asyncssh.SSHKey:
     return asyncssh.import_private_key(private_openssh(seed))
+
+
+def _relay_key(key: asyncssh.SSHKey) -> str:
+    """The public key of `RELAY_USER` at the host with this key."""
+    private = cast("Ed25519PrivateKey", key.pyca_key)
+    return public_text(host_key(relay_seed(private.private_bytes_raw())))
 
 
 def public_text(key: asyncssh.SSHKey) -> str:
@@ -119,7 +132,7 @@ def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
         }
     return {
         **sessions,
-        "server_factory": lambda: _SshServer(host),
+        "server_factory": lambda: _SshServer(host, key),
         "server_host_keys": [key],
         "encoding": None,
         "line_editor": False,
@@ -131,11 +144,14 @@ def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
 
 
 class _SshServer(asyncssh.SSHServer):
-    def __init__(self, host: SshHost) -> None:
+    def __init__(self, host: SshHost, key: asyncssh.SSHKey) -> None:
         self._host = host
+        self._key = key
+        self._is_relay = False
 
     @override
     def begin_auth(self, username: str) -> bool:
+        self._is_relay = username == RELAY_USER
         return True
 
     @override
@@ -144,10 +160,14 @@ class _SshServer(asyncssh.SSHServer):
 
     @override
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        if self._is_relay:
+            return hmac.compare_digest(public_text(key), _relay_key(self._key))
         return await self._host.is_authorized(username, key)
 
     @override
     def session_requested(self) -> _BoxSession | bool:
+        if self._is_relay:
+            raise asyncssh.ChannelOpenError(_PROHIBITED, "tunnels only")
         return _BoxSession(self._host) if self._host.box is not None else False
 
     @override
@@ -155,20 +175,27 @@ class _SshServer(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Any:
         """Port forwarding (ssh -L): who has a shell here reaches the same places anyway."""
-        box = self._host.box
-        if dest_host == NOTEBOOK:
-            return self._host.notebook.serve
-        if box is None:
-            return True
+        host = self._host
+        if self._is_relay:
+            if host.box is None or dest_host != RELAY_USER:
+                text = "only the port of ssh can be reached: this host has no box"
+                raise asyncssh.ChannelOpenError(_PROHIBITED, text)
+            dest_host = host.source.facts.internal_ips[host.source.index]
+        elif dest_host == NOTEBOOK:
+            return host.notebook.serve
+        return True if host.box is None else _forward(host, host.box, dest_host, dest_port)
 
-        async def forward(
-            reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]
-        ) -> None:
-            await box_network.dial(
-                box, self._host.source.facts, dest_host, dest_port, reader, writer
-            )
 
-        return forward
+async def _forward(
+    host: SshHost, box: Box, dest_host: str, dest_port: int
+) -> SSHTCPStreamSession[bytes]:
+    """Raises ChannelOpenError where nothing listens, as sshd does."""
+    try:
+        there = await box_network.dial(box, host.source.facts, dest_host, dest_port)
+    except OSError as error:
+        text = f"{dest_host}:{dest_port}: {error or 'timeout'}"
+        raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, text) from None
+    return SSHTCPStreamSession(partial(box_network.join_socket, there))
 
 
 class _BoxSession(asyncssh.SSHServerProcess[bytes]):

@@ -34,6 +34,7 @@ from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
     HOST_KEYS_NAMESPACE,
+    INVENTORY_NAMESPACE,
     SHUTDOWN_SCRIPT,
     STARTUP_SCRIPT,
     Multislice,
@@ -41,6 +42,7 @@ from podyard.domain.host import (
     attribute_items,
     default_service_account,
     host_address,
+    host_name,
 )
 from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
 from podyard.domain.host_record import HostRecord, HostState
@@ -173,14 +175,20 @@ def guest_attributes(
             )
     secret = yard.read(uow).secret if known else ""
     return [
-        attribute_items(_guest_attributes(known[worker], secret), query_path)
+        attribute_items(_guest_attributes(node, known[worker], secret), query_path)
         for worker in (worker_ids or known)
     ]
 
 
-def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, str]]:
+def _guest_attributes(
+    node: NodeRecord, host: HostRecord, secret: str
+) -> dict[str, Mapping[str, str]]:
     public = public_key(key_seed(secret, host.host_id))
-    return {**host.guest_attributes, HOST_KEYS_NAMESPACE: {KEY_TYPE: public}}
+    known = {
+        HOST_KEYS_NAMESPACE: {KEY_TYPE: public},
+        INVENTORY_NAMESPACE: {"hostname": host_name(node.node_id, host.host_index)},
+    }
+    return {**host.guest_attributes, **known}
 
 
 def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:

@@ -80,6 +80,7 @@ COMPUTE_EDIT = frozenset(
         "compute.projects.setCommonInstanceMetadata",
     }
 )  # fmt: skip
+TUNNEL = "iap.tunnelInstances.accessViaIAP"
 OBJECTS_VIEW = frozenset({"storage.objects.get", "storage.objects.list"})
 OBJECTS_EDIT = OBJECTS_VIEW | {
     "storage.objects.create",
@@ -99,13 +100,14 @@ ADMINISTRATION = (
     | ACCOUNTS_EDIT
     | KEYS_EDIT
     | SERVICES_ENABLE
-    | {ACT_AS, "logging.privateLogEntries.list"}
+    | {ACT_AS, TUNNEL, "logging.privateLogEntries.list"}
 )
 
 GOOGLE_ROLES: Mapping[str, frozenset[str]] = {
     "browser": PROJECT_VIEW | POLICY_VIEW,
     "compute.admin": PROJECT_VIEW | SERVICES_VIEW | COMPUTE_VIEW | COMPUTE_EDIT,
     "compute.viewer": PROJECT_VIEW | SERVICES_VIEW | COMPUTE_VIEW,
+    "iap.tunnelResourceAccessor": frozenset({TUNNEL}),
     "iam.roleViewer": PROJECT_VIEW | POLICY_VIEW | ROLES_VIEW,
     "iam.serviceAccountAdmin": PROJECT_VIEW | ACCOUNTS_VIEW | ACCOUNTS_EDIT,
     "iam.serviceAccountKeyAdmin": PROJECT_VIEW | ACCOUNTS_VIEW | KEYS_EDIT | OWN_KEYS,
@@ -132,6 +134,7 @@ TITLES: Mapping[str, str] = {
     "iam.serviceAccountAdmin": "Service Account Admin",
     "iam.serviceAccountKeyAdmin": "Service Account Key Admin",
     "iam.serviceAccountUser": "Service Account User",
+    "iap.tunnelResourceAccessor": "IAP-secured Tunnel User",
     "jobs.runner": "Podyard Job Runner",
     "logging.logWriter": "Logs Writer",
     "logging.privateLogViewer": "Private Logs Viewer",
