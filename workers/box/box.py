@@ -21,6 +21,7 @@ import shutil
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -198,6 +199,7 @@ class Boxes:
         self._settings = settings
         self._clock = clock
         self._cgroups = cgroup_folders()
+        self._etc_lock = threading.Lock()
         self._etc_until = float("-inf")
         self._etc_base = Path()
 
@@ -282,10 +284,11 @@ class Boxes:
                         (path / file).write_text(str(value))
 
     def _base(self) -> Path:
-        if self._clock.monotonic_seconds() > self._etc_until:
-            self._etc_base = self._etc()
-            self._etc_until = self._clock.monotonic_seconds() + ETC_SECONDS
-        return self._etc_base
+        with self._etc_lock:  # boxes of a slice are made in several threads at once
+            if self._clock.monotonic_seconds() > self._etc_until:
+                self._etc_base = self._etc()
+                self._etc_until = self._clock.monotonic_seconds() + ETC_SECONDS
+            return self._etc_base
 
     def _etc(self) -> Path:
         """The read-only base of /etc: what everybody on the machine may read, with the users of a

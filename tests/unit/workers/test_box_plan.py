@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,21 @@ def test_version_2_of_cgroups_has_one_group_for_all_boxes_and_one_for_each(tmp_p
         == "+cpu +memory +pids"
     )
     assert int(files[f"{yard}/host/memory.max"]) < int(files[f"{yard}/memory.max"])
+
+
+def test_boxes_that_are_made_at_once_share_one_base(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    made = box.Boxes(box.BoxSettings(tmp_path / "agent", "http://h:1"), OsClock())
+    start = threading.Barrier(8)
+
+    def ask(_: int) -> Path:
+        start.wait()
+        return made._base()
+
+    with ThreadPoolExecutor(8) as pool:
+        (base,) = set(pool.map(ask, range(8)))
+    assert list(base.parent.iterdir()) == [base]
+    assert (base / "passwd").is_file()
 
 
 @pytest.mark.parametrize(("user", "said"), [(0, boxes.BOXED), (1001, boxes.BOXED_WITHOUT_ROOT)])
