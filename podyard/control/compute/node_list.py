@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
@@ -50,10 +50,7 @@ def list_page(
     if query.sort == COST:
         return lists.node_page_by_cost(uow, project, query, costs or {})
     kinds = lists.node_kinds(uow, project) if query.sort == PRICE else []
-    prices = {
-        kind: nanos for kind in kinds if (nanos := _nanos_per_hour(kind, uow.now)) is not None
-    }
-    return lists.node_page(uow, project, query, prices)
+    return lists.node_page(uow, project, query, prices_of(kinds, uow.now))
 
 
 def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:
@@ -65,6 +62,12 @@ def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Fac
 def _check(uow: UnitOfWork, principal: Principal, project: str) -> None:
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-")
     identity.project_row(uow, project)
+
+
+def prices_of(kinds: Sequence[NodeKind], now: PlatformTime) -> dict[NodeKind, int]:
+    """Nanos per hour of each kind that has a price."""
+    nanos = {kind: _nanos_per_hour(kind, now) for kind in kinds}
+    return {kind: price for kind, price in nanos.items() if price is not None}
 
 
 def _nanos_per_hour(kind: NodeKind, now: PlatformTime) -> int | None:
