@@ -70,20 +70,20 @@ def instance_commands(project: str, zone: str, name: str) -> list[Command]:
 
 
 def connect_commands(instance: Instance) -> list[Command]:
-    """gcloud makes the key and adds it to the metadata; the others use the same key."""
+    """gcloud makes the key and adds it to the metadata; ssh uses the same key. None where it cannot
+    be reached from outside."""
     row = instance.row
+    if not instance.external_ip or not instance.spec.interfaces[0].has_external_ip:
+        return []
     place = [("--project", row.project), ("--zone", row.zone)]
     words = ["gcloud", "compute", "ssh", row.name]
     copy = ["gcloud", "compute", "scp", "train.py", f"{row.name}:"]
-    commands = [
+    own = f"# After gcloud has logged in once\nssh -i {SHELL_KEY} {instance.external_ip}"
+    return [
         Command("gcloud", f"{EXPORTS}\n{line(words, place, [])}"),
         Command("Copy a file", f"{EXPORTS}\n{line(copy, place, [])}"),
+        Command("Your own ssh", own),
     ]
-    address = instance.external_ip or instance.internal_ip
-    if instance.external_ip:
-        text = f"# After gcloud has logged in once\nssh -i {SHELL_KEY} {address}"
-        commands.append(Command("Your own ssh", text))
-    return commands
 
 
 def group_commands(row: GroupRow, size: int) -> list[Command]:

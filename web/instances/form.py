@@ -191,7 +191,7 @@ def instance_spec(fields: Mapping[str, str]) -> InstanceSpec:
         machine_type=fields.get("machine_type", ""),
         description=description,
         labels=forms.labels(fields),
-        metadata={STARTUP_SCRIPT: f"{script}\n"} if script else {},
+        metadata={STARTUP_SCRIPT: script} if script else {},
         scheduling=Scheduling(
             ProvisioningModel(model),
             max_run_seconds=_run_seconds(fields),

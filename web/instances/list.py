@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.control.billing.dashboard import node_costs
-from podyard.control.billing.kept_bills import Behind
 from podyard.control.billing.snapshots import snapshot
 from podyard.control.compute.instances import views
 from podyard.control.compute.node_list import COST
@@ -53,13 +51,12 @@ def show_list(request: Request, project: str) -> Response:
 
 @router.get("/live")
 async def show_live(request: Request, project: str) -> Response:
-    def parts(uow: UnitOfWork) -> live.Parts:
-        with contextlib.suppress(Behind):  # the next rendering has the newer bill
-            values = _values(uow, request, project)
-            return live.Parts({"instances": fragment("instances/rows.html", **values)})
-        return live.Parts({})
-
-    return await live.stream(request, project, parts, variant=str(request.query_params))
+    return await live.stream_list(
+        request,
+        project,
+        "instances",
+        lambda uow: fragment("instances/rows.html", **_values(uow, request, project)),
+    )
 
 
 @router.post("/actions")

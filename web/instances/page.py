@@ -17,7 +17,8 @@ from podyard.control.compute.instances import life, views
 from podyard.db.compute import hosts as host_rows
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host_record import HostRecord
-from podyard.domain.instances.instance import Instance
+from podyard.domain.instances.instance import Instance, status_of
+from podyard.domain.node import NodeState
 from podyard.domain.usage import UsageRecord
 from podyard.hardware.topology import NO_TOPOLOGY
 from podyard.http import context
@@ -41,6 +42,8 @@ from podyard.web.nodes.slice_picture import slice_picture
 # templates that change each at their own pace
 PARTS = ("head", "cost", "serial", "rest", "history")
 RECORDS_SHOWN_MAX = 50  # of usage: stopped and started as often, the newest first
+# Of state changes, whose states are those of the row that an instance is a host of.
+STATUSES = {state.value: status_of(state, has_hosts=False, queues=False) for state in NodeState}
 SERIAL = "compute.instances.getSerialPortOutput"
 
 router = APIRouter(prefix="/console/{project}/instances", route_class=ConsoleRoute)
@@ -169,7 +172,9 @@ def _values(
         "dialogs": ACTIONS,
         "sees_serial": caller.may(SERIAL, project),
         "serial": _serial(uow, request, project, zone, name),
-        "connect": commands.connect_commands(instance) if instance.internal_ip else [],
+        "has_external_ip": row.spec.interfaces[0].has_external_ip,
+        "connect": commands.connect_commands(instance),
+        "statuses": STATUSES,
         "commands": commands.instance_commands(project, zone, name),
     }
 

@@ -71,7 +71,7 @@ class ListedInstance:
 
 
 def model_words(scheduling: Scheduling) -> str:
-    """How an instance is bought, as people say it."""
+    """The way to buy an instance, as people say it."""
     return "preemptible" if scheduling.preemptible else MODEL_WORDS[scheduling.model]
 
 

@@ -271,7 +271,7 @@ def _forecasts(rows: Sequence[ZoneRow], wanted: CreateQuery) -> list[SliceForeca
 
 
 def quota_note(room: ZoneRoom) -> str:
-    """Why the quota does not allow a node there."""
+    """The reason why the quota does not allow a node there."""
     kind, left = room.kind, room.quota
     if left.limit is not None and quota_units(kind) > left.left:
         region, needed = region_of(room.zone), quota_units(kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.control.access import identity
 from podyard.control.billing import usages
 from podyard.control.billing.dashboard import node_costs
-from podyard.control.billing.kept_bills import Behind
 from podyard.control.billing.snapshots import snapshot
 from podyard.control.compute import host_logs, hosts, node_list, nodes, notebooks
 from podyard.control.jobs import type_change, views
@@ -95,13 +93,12 @@ def show_list(request: Request, project: str) -> Response:
 
 @router.get("/live")
 async def show_list_live(request: Request, project: str) -> Response:
-    def parts(uow: UnitOfWork) -> live.Parts:
-        with contextlib.suppress(Behind):  # the next rendering has the newer bill
-            values = _list_values(uow, request, project)
-            return live.Parts({"nodes": fragment("nodes_part.html", **values)})
-        return live.Parts({})
-
-    return await live.stream(request, project, parts, variant=str(request.query_params))
+    return await live.stream_list(
+        request,
+        project,
+        "nodes",
+        lambda uow: fragment("nodes_part.html", **_list_values(uow, request, project)),
+    )
 
 
 @router.post("/actions")

@@ -11,7 +11,7 @@ from podyard.db.compute.instance_groups import to_group
 from podyard.db.compute.instances import LIVE, to_instance
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.compute import instance_groups, instances, nodes
-from podyard.db.views.list_queries import Listed, by_price, facets, kinds, page, page_by_cost
+from podyard.db.views.list_queries import ListedTable, by_price, facets, kinds, page, page_by_cost
 from podyard.domain.instances.group import GroupRow
 from podyard.domain.instances.instance import Instance, ProvisioningModel, status_of
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
@@ -45,7 +45,7 @@ _STATUS: ColumnElement[str] = case(
         else_=literal(_new(has_hosts=False, queues=False)),
     ),
 )
-_INSTANCES = Listed(
+_INSTANCES = ListedTable(
     instances,
     instances.c.instance_key,
     instances.c.name.concat("/").concat(instances.c.zone),
@@ -72,7 +72,7 @@ _INSTANCES = Listed(
     whole=LIVE.add_columns(instances.c.instance_key),
     parts=nodes.c.host_count,
 )
-_GROUPS = Listed(
+_GROUPS = ListedTable(
     instance_groups,
     instance_groups.c.group_key,
     instance_groups.c.name.concat("/").concat(instance_groups.c.place),

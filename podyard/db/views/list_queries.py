@@ -42,7 +42,7 @@ _WHOLE_NODE = literal(1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTable:
     """A table that lists are made of. `key`: its primary key, which is drawn at random. `name`:
     unique among the rows that are listed; rows that are alike in the order of the list go by it, so
     that every order is total and the same for every yard. `facets`: by the names that `ListQuery`
@@ -66,7 +66,7 @@ class Listed:
         return {row[self.key.name]: row for row in uow.all(rows.where(self.key.in_(keys)))}
 
 
-def facets(uow: UnitOfWork, listed: Listed, *which: ColumnElement[bool]) -> list[Facet]:
+def facets(uow: UnitOfWork, listed: ListedTable, *which: ColumnElement[bool]) -> list[Facet]:
     columns = [
         listed.facets.get(name, literal("")).label(name)
         for name in ("state", "zone", "accelerator_type")
@@ -85,7 +85,7 @@ def kinds(uow: UnitOfWork, *which: ColumnElement[bool]) -> list[NodeKind]:
 
 def page(
     uow: UnitOfWork,
-    listed: Listed,
+    listed: ListedTable,
     query: ListQuery,
     which: Sequence[ColumnElement[bool]],
     read: Callable[[Mapping[str, Any]], T],
@@ -116,7 +116,7 @@ def page(
 
 def page_by_cost(
     uow: UnitOfWork,
-    listed: Listed,
+    listed: ListedTable,
     query: ListQuery,
     which: Sequence[ColumnElement[bool]],
     costs: Mapping[str, int],
@@ -151,7 +151,7 @@ def _whole_cost(text: str) -> int:
         raise _not_a_place(text) from None
 
 
-def _conditions(listed: Listed, query: ListQuery) -> list[ColumnElement[bool]]:
+def _conditions(listed: ListedTable, query: ListQuery) -> list[ColumnElement[bool]]:
     wanted = {"state": query.state, "zone": query.zone, "accelerator_type": query.accelerator_type}
     found = [column == wanted[name] for name, column in listed.facets.items() if wanted[name]]
     if query.label and listed.labels is not None:

@@ -16,7 +16,7 @@ from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.compute import agents, nodes
 from podyard.db.tables.jobs import jobs
 from podyard.db.tables.queue import queued_resources, reservations
-from podyard.db.views.list_queries import Listed, by_price, facets, kinds, page, page_by_cost
+from podyard.db.views.list_queries import ListedTable, by_price, facets, kinds, page, page_by_cost
 from podyard.domain.agent import AgentRecord, AgentState
 from podyard.domain.job import ACTIVE_JOB_STATES, Job
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
@@ -34,7 +34,7 @@ def _facets_of(table: Table) -> dict[str, ColumnElement[str]]:
 
 
 # Orders are columns by which a list can be sorted, by the names that addresses use.
-_NODES = Listed(
+_NODES = ListedTable(
     nodes,
     nodes.c.node_key,
     nodes.c.live_name,
@@ -58,7 +58,7 @@ _NODES = Listed(
     ),
     labels=nodes.c.spec["labels"],
 )
-_JOBS = Listed(
+_JOBS = ListedTable(
     jobs,
     jobs.c.job_key,
     jobs.c.job_id.concat("/").concat(jobs.c.zone),
@@ -86,7 +86,7 @@ _JOBS = Listed(
     labels=jobs.c.spec["labels"],
 )
 _WANTED_TYPE = queued_resources.c.spec[("nodes", 0, "spec", "accelerator_type")].as_string()
-_QUEUED = Listed(
+_QUEUED = ListedTable(
     queued_resources,
     queued_resources.c.queued_resource_key,
     queued_resources.c.live_name,
@@ -109,7 +109,7 @@ _QUEUED = Listed(
         queued_resources.c.error_message,
     ),
 )
-_RESERVATIONS = Listed(
+_RESERVATIONS = ListedTable(
     reservations,
     reservations.c.reservation_key,
     reservations.c.live_name,
@@ -128,7 +128,7 @@ _RESERVATIONS = Listed(
     },
     (reservations.c.reservation_id, reservations.c.generation),
 )
-_AGENTS = Listed(
+_AGENTS = ListedTable(
     agents,
     agents.c.agent_id,
     agents.c.agent_id,

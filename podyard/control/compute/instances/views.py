@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from podyard.control.access import identity
 from podyard.control.compute.instances import create, groups, life
-from podyard.control.compute.node_list import COST, PRICE, prices_of
+from podyard.control.compute.node_list import PricedList
 from podyard.db.compute import disks as disk_rows
 from podyard.db.compute import instance_groups as group_rows
 from podyard.db.compute import instances as rows
@@ -23,6 +23,11 @@ from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
 
+_INSTANCES = PricedList(
+    instance_lists.instance_page,
+    instance_lists.instance_page_by_cost,
+    instance_lists.instance_kinds,
+)
 HISTORY_ROWS_MAX = 50  # of operations, and of state changes: what a page shows
 
 
@@ -60,10 +65,7 @@ def list_page(
 ) -> RowPage[Instance]:
     """The live instances of one page. `costs`: by the keys of nodes, for the order by cost."""
     _check_list(uow, principal, project)
-    if query.sort == COST:
-        return instance_lists.instance_page_by_cost(uow, project, query, costs or {})
-    kinds = instance_lists.instance_kinds(uow, project) if query.sort == PRICE else []
-    return instance_lists.instance_page(uow, project, query, prices_of(kinds, uow.now))
+    return _INSTANCES.page(uow, project, query, costs or {})
 
 
 def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:
