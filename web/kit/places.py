@@ -14,7 +14,7 @@ _SECTIONS = {
 
 
 def resource_url(name: str) -> str:
-    """The address of the page of a resource; empty for what has no page of its own."""
+    """The address of the page of a resource; empty for what has no page."""
     parts = name.split("/")
     section = _SECTIONS.get(parts[4]) if len(parts) == 6 else None
     return project_url(parts[1], section, parts[3], parts[5]) if section else ""

@@ -21,7 +21,7 @@ HERE = f"{COMPUTE}/zones/{ZONE}"
 TPU, CPU = "ct6e-standard-4t", "n2-standard-4"
 
 
-class Console:
+class ConsoleUser:
     """The console of a yard, as somebody with a token sees it."""
 
     def __init__(self, yard: Yard, token: str = "") -> None:
@@ -44,9 +44,9 @@ class Console:
         headers = {"Authorization": f"Bearer {self.token}"}
         return self.yard.bare.request(method, url, headers=headers, **options)
 
-    def as_role(self, role: str, project: str = "demo") -> Console:
+    def as_role(self, role: str, project: str = "demo") -> ConsoleUser:
         asked = {"email": f"{role}@corp.example", "project": project, "roles": [role]}
-        return Console(self.yard, self.yard.ok("POST", "/podyard/v1/tokens", asked)["token"])
+        return ConsoleUser(self.yard, self.yard.ok("POST", "/podyard/v1/tokens", asked)["token"])
 
     def create(self, name: str, machine: str = CPU, **fields: str) -> None:
         form = {"machine_type": machine, "zone": ZONE, "model": "STANDARD", **fields}
@@ -89,6 +89,6 @@ def verbs(html: str) -> list[str]:
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
+def console(tmp_path: Path) -> Iterator[ConsoleUser]:
     with open_yard(tmp_path, routers=(pages.router,)) as yard:
-        yield Console(yard)
+        yield ConsoleUser(yard)

@@ -20,7 +20,7 @@ from podyard.domain.instances.instance import (
 )
 from podyard.domain.instances.messages import read_instance, write_instance
 from podyard.web.instances.commands import create_instance
-from tests.unit.web.instances.conftest import CPU, HERE, TPU, ZONE, Console, words
+from tests.unit.web.instances.conftest import CPU, HERE, TPU, ZONE, ConsoleUser, words
 
 
 def _options(html: str, name: str) -> list[str]:
@@ -35,7 +35,7 @@ def _chosen(html: str, name: str) -> str:
     return unescape(value)
 
 
-def test_a_machine_type_is_offered_where_the_fleet_has_it(console: Console) -> None:
+def test_a_machine_type_is_offered_where_the_fleet_has_it(console: ConsoleUser) -> None:
     """One without chips is offered everywhere, and is neither reserved nor flex-start."""
     html = console.page(f"instances/new?machine_type={TPU}&zone=us-central1-f")
     with_chips = _options(html, "zone")
@@ -53,7 +53,7 @@ def test_a_machine_type_is_offered_where_the_fleet_has_it(console: Console) -> N
     assert "ct4p-hightpu-4t" not in machines
 
 
-def test_price_room_and_commands_stand_before_the_click(console: Console) -> None:
+def test_price_room_and_commands_stand_before_the_click(console: ConsoleUser) -> None:
     asked = f"instances/new?machine_type={TPU}&zone={ZONE}&name=vm"
     text = words(console.page(asked))
     assert "$10.80 per hour" in text and f"Room {ZONE}: 8 or more fit now." in text
@@ -67,7 +67,7 @@ def test_price_room_and_commands_stand_before_the_click(console: Console) -> Non
     assert f"No room {ZONE}: 124 of 128 processors" in text and "It would be refused" in text
 
 
-def test_an_instance_is_what_a_client_would_have_made(console: Console) -> None:
+def test_an_instance_is_what_a_client_would_have_made(console: ConsoleUser) -> None:
     console.create(
         "vm",
         TPU,
@@ -110,7 +110,7 @@ def test_an_instance_is_what_a_client_would_have_made(console: Console) -> None:
     ],
 )
 def test_a_refused_instance_comes_back_with_its_values(
-    console: Console, fields: dict[str, str], said: str
+    console: ConsoleUser, fields: dict[str, str], said: str
 ) -> None:
     form = {"name": "kept", "machine_type": TPU, "zone": ZONE, "model": "STANDARD", **fields}
     answer = console.post("instances/new", startup_script="echo kept", **form)

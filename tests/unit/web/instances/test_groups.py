@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.unit.web.instances.conftest import HERE, ZONE, Console, rows, verbs, words
+from tests.unit.web.instances.conftest import HERE, ZONE, ConsoleUser, rows, verbs, words
 
 GROUP = f"instance-groups/{ZONE}/g"
 
 
-def test_a_group_is_one_slice_with_its_state(console: Console) -> None:
+def test_a_group_is_one_slice_with_its_state(console: ConsoleUser) -> None:
     console.make_slice("g")
     console.yard.step(60)
     text = words(console.page("instance-groups"))
@@ -25,7 +25,7 @@ def test_a_group_is_one_slice_with_its_state(console: Console) -> None:
     assert words(console.page("instances")).count("$10.80") == 2
 
 
-def test_a_group_is_resized_to_nothing_and_back_and_deleted(console: Console) -> None:
+def test_a_group_is_resized_to_nothing_and_back_and_deleted(console: ConsoleUser) -> None:
     console.make_slice("g")
     refused = console.post(f"{GROUP}/resize", size="1")
     assert refused.status_code == 400 and "use 0 or 2" in words(refused.text)
@@ -45,7 +45,7 @@ def test_a_group_is_resized_to_nothing_and_back_and_deleted(console: Console) ->
     assert "items" not in console.yard.ok("GET", f"{HERE}/instances")
 
 
-def test_an_instance_of_a_slice_that_is_deleted_comes_back(console: Console) -> None:
+def test_an_instance_of_a_slice_that_is_deleted_comes_back(console: ConsoleUser) -> None:
     console.make_slice("g")
     member = rows(console.page(GROUP))[0]
     page = words(console.page(f"instances/{ZONE}/{member}"))
@@ -56,7 +56,7 @@ def test_an_instance_of_a_slice_that_is_deleted_comes_back(console: Console) -> 
     )
 
 
-def test_who_may_only_look_at_groups_has_no_buttons(console: Console) -> None:
+def test_who_may_only_look_at_groups_has_no_buttons(console: ConsoleUser) -> None:
     console.make_slice("g")
     viewer = console.as_role("tpu.viewer")
     assert verbs(viewer.page(GROUP)) == []

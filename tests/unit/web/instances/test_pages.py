@@ -10,12 +10,12 @@ import pytest
 from podyard.db.compute import hosts, instances
 from podyard.db.store.transition import store
 from podyard.db.store.unit_of_work import UnitOfWork
-from tests.unit.web.instances.conftest import CPU, HERE, TPU, ZONE, Console, rows, verbs, words
+from tests.unit.web.instances.conftest import CPU, HERE, TPU, ZONE, ConsoleUser, rows, verbs, words
 
 VM = f"instances/{ZONE}/vm"
 
 
-def test_a_list_is_filtered_sorted_and_priced(console: Console) -> None:
+def test_a_list_is_filtered_sorted_and_priced(console: ConsoleUser) -> None:
     console.create("cpu", CPU, labels="team=a")
     console.create("tpu", TPU)
     console.create("spot", "ct6e-standard-1t", model="SPOT")
@@ -33,7 +33,7 @@ def test_a_list_is_filtered_sorted_and_priced(console: Console) -> None:
     assert refused.status_code == 400 and "unknown order" in unescape(refused.text)
 
 
-def test_a_page_shows_what_an_instance_has(console: Console) -> None:
+def test_a_page_shows_what_an_instance_has(console: ConsoleUser) -> None:
     console.create(
         "vm", TPU, data_gb="20", labels="team=a", startup_script="echo <hi>", description="Ada's"
     )
@@ -53,7 +53,7 @@ def test_a_page_shows_what_an_instance_has(console: Console) -> None:
     assert console.get(f"instances/{ZONE}/nobody").status_code == 404
 
 
-def test_what_a_script_has_written_is_text_on_the_serial_port(console: Console) -> None:
+def test_what_a_script_has_written_is_text_on_the_serial_port(console: ConsoleUser) -> None:
     console.create("vm")
     console.yard.database.run(_write)
     assert "startup-script: <b>ready</b>" in words(console.page(VM))
@@ -71,7 +71,7 @@ def _write(uow: UnitOfWork) -> None:
     store(uow, host, dataclasses.replace(host, scripts=scripts))
 
 
-def test_an_instance_is_stopped_started_reset_and_deleted(console: Console) -> None:
+def test_an_instance_is_stopped_started_reset_and_deleted(console: ConsoleUser) -> None:
     console.create("vm")
     assert verbs(console.page(VM)) == ["stop", "reset", "maintenance", "delete"]
     assert 'id="confirm-delete"' in console.page(VM)
@@ -93,7 +93,9 @@ def test_an_instance_is_stopped_started_reset_and_deleted(console: Console) -> N
     assert rows(console.page("instances")) == []
 
 
-def test_a_spot_instance_is_preempted_by_a_maintenance_event_and_says_so(console: Console) -> None:
+def test_a_spot_instance_is_preempted_by_a_maintenance_event_and_says_so(
+    console: ConsoleUser,
+) -> None:
     console.create("vm", TPU, model="SPOT")
     assert console.post(f"{VM}/maintenance").status_code == 303
     console.yard.step()
@@ -104,7 +106,7 @@ def test_a_spot_instance_is_preempted_by_a_maintenance_event_and_says_so(console
 
 
 def test_selected_instances_are_stopped_and_those_refused_stop_no_others(
-    console: Console,
+    console: ConsoleUser,
 ) -> None:
     console.create("one")
     console.create("two")
@@ -123,7 +125,7 @@ def test_selected_instances_are_stopped_and_those_refused_stop_no_others(
 
 
 @pytest.mark.parametrize("role", ["tpu.viewer", "jobs.runner"])
-def test_who_may_only_look_has_no_buttons(console: Console, role: str) -> None:
+def test_who_may_only_look_has_no_buttons(console: ConsoleUser, role: str) -> None:
     console.create("vm", TPU)
     viewer = console.as_role(role)
     assert verbs(viewer.page(VM)) == []
@@ -137,7 +139,7 @@ def test_who_may_only_look_has_no_buttons(console: Console, role: str) -> None:
     assert console.yard.ok("GET", f"{HERE}/instances/vm")["status"] == "RUNNING"
 
 
-def test_a_stranger_learns_nothing(console: Console) -> None:
+def test_a_stranger_learns_nothing(console: ConsoleUser) -> None:
     console.create("vm", TPU)
     console.make_slice("g")
     console.yard.ok("POST", "/podyard/v1/projects", {"projectId": "second"})
@@ -154,7 +156,7 @@ def test_a_stranger_learns_nothing(console: Console) -> None:
     assert "vm" not in words(stranger.get(f"pods/{ZONE}-v6e-0", "second").text).split()
 
 
-def test_other_pages_lead_to_instances(console: Console) -> None:
+def test_other_pages_lead_to_instances(console: ConsoleUser) -> None:
     """And not to a page of a node of that name."""
     console.create("vm", TPU)
     console.yard.step(2 * 3600)
