@@ -27,6 +27,8 @@ SQL_DIFFERS: Mapping[str, tuple[str, ...]] = {
     "podyard/db/store/inline.py": (),  # a database in the memory of a process: SQLite alone
     "podyard/db/jobs/jobs.py": ("tests/store/test_job_slices.py",),
     "podyard/db/views/lists.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),
+    "podyard/db/views/list_queries.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),
+    "podyard/db/views/instance_lists.py": ("tests/store/instances/test_lists.py",),
     "podyard/db/store/row_queries.py": ("tests/store/test_lists.py",),
     "podyard/db/store/request_ids.py": ("tests/store/test_idempotency.py",),
     "podyard/db/views/retention.py": ("tests/store/test_retention.py",),

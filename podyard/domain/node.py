@@ -282,8 +282,7 @@ class NodeBase:
 
     @property
     def name(self) -> str:
-        of_road = instance_name if self.road is Road.COMPUTE else node_name
-        return of_road(self.project, self.zone, self.node_id)
+        return name_on(self.road, self.project, self.zone, self.node_id)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +380,12 @@ def changed_spec(spec: NodeSpec, changes: Mapping[str, Any]) -> NodeSpec:
 @functools.lru_cache(maxsize=4096)
 def node_name(project: str, zone: str, node_id: str) -> str:
     return f"projects/{project}/locations/{zone}/nodes/{node_id}"
+
+
+def name_on(road: Road, project: str, zone: str, node_id: str) -> str:
+    """The full name of a node: on Compute Engine's road that of its first instance."""
+    of_road = instance_name if road is Road.COMPUTE else node_name
+    return of_road(project, zone, node_id)
 
 
 def instance_name(project: str, zone: str, instance: str) -> str:

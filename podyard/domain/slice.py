@@ -36,7 +36,8 @@ class SliceOfNode:
 
     slice_id: str
     pod_id: str
-    place: tuple[str, str, str]  # project, zone and id of its node
+    project: str
+    node: str  # the full name of its node
     created_by: str
     kind: AcceleratorType
     usage_class: UsageClass

@@ -52,6 +52,7 @@ _DAYS = ("9d", "6d", "5d")
 def fill(stack: Stack) -> tuple[str, ...]:
     """Returns the paths of pages that show most."""
     _past(stack)
+    _instances(stack)
     _present_jobs(stack)
     _present_requests(stack)
     _account(stack)
@@ -60,7 +61,8 @@ def fill(stack: Stack) -> tuple[str, ...]:
     demo = "/console/demo"
     return (
         f"{demo}/jobs/{ZONE}/digits-live", f"{demo}/nodes/us-central2-b/llm-pretrain",
-        f"{demo}/pods/us-central2-b-v4-0",
+        f"{demo}/pods/us-central2-b-v4-0", f"{demo}/instances/us-east5-b/dev-ada",
+        f"{demo}/instance-groups/us-east5-b/trainers",
         f"{demo}/compare?job={ZONE}/digits-a&job={ZONE}/digits-b",
         f"{demo}/settings/storage/demo-data?prefix=runs/",
     )  # fmt: skip
@@ -79,6 +81,52 @@ def _past(stack: Stack) -> None:
     stack.call("POST", f"{HERE}/commitments", commitment)
     _advance(stack, _DAYS[2])
     stack.call("POST", f"/v2/projects/demo/locations/{ZONE}/nodes/notebook-ben:stop", {})
+
+
+def _instances(stack: Stack) -> None:
+    """With chips and without, one stopped, one that waits, and a group that is one slice."""
+    url, zone = "/compute/v1/projects/demo", "us-east5-b"
+    scripts = [{"key": "startup-script", "value": "#!/bin/bash\npip install --user jax\n"}]
+    disks = [
+        {"boot": True, "autoDelete": True},
+        {"autoDelete": True, "initializeParams": {"diskSizeGb": "200", "diskType": "pd-ssd"}},
+    ]
+    spot = {"provisioningModel": "SPOT", "instanceTerminationAction": "STOP"}
+    flex = {"provisioningModel": "FLEX_START", "maxRunDuration": {"seconds": "14400"}}
+    for name, machine, fields in (
+        ("dev-ada", "ct6e-standard-4t", {"labels": {"owner": "ada"}, "disks": disks}),
+        ("dev-ben", "ct6e-standard-1t", {"labels": {"owner": "ben"}, "scheduling": spot}),
+        ("head-node", "n2-standard-4", {"description": "Submits the nightly runs"}),
+        ("night-run", "ct6e-standard-8t", {"scheduling": flex}),
+    ):
+        body = {
+            "name": name,
+            "machineType": f"zones/{zone}/machineTypes/{machine}",
+            "networkInterfaces": [{"accessConfigs": [{"type": "ONE_TO_ONE_NAT"}]}],
+            "disks": disks[:1],
+            "metadata": {"items": scripts},
+            **fields,
+        }
+        stack.call("POST", f"{url}/zones/{zone}/instances", body)
+    template = {"name": "v6e-host", "properties": {"machineType": "ct6e-standard-4t"}}
+    stack.call("POST", f"{url}/global/instanceTemplates", template)
+    workload = {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "4x4"}
+    policies = f"{url}/regions/us-east5/resourcePolicies"
+    stack.call("POST", policies, {"name": "slice-4x4", "workloadPolicy": workload})
+    for name, more in (
+        ("trainers", {"resourcePolicies": {"workloadPolicy": f"{policies}/slice-4x4"}}),
+        ("servers", {}),
+    ):
+        group = {
+            "name": name,
+            "instanceTemplate": f"{url}/global/instanceTemplates/v6e-host",
+            "targetSize": 4 if more else 0,
+            "targetSizePolicy": {"mode": "BULK" if more else "INDIVIDUAL"},
+            **more,
+        }
+        stack.call("POST", f"{url}/zones/{zone}/instanceGroupManagers", group)
+    _advance(stack, "7h")
+    stack.call("POST", f"{url}/zones/{zone}/instances/dev-ben/stop")
 
 
 def _advance(stack: Stack, duration: str) -> None:

@@ -183,6 +183,12 @@ def test_every_page_is_labelled_readable_and_fits(
         finished_job,
     ]
     pages += ["create", "create?chips=16&usage=spot", "connect"]
+    pages += [
+        "instances",
+        "instances/new",
+        "instances/new?machine_type=e2-medium",
+        "instance-groups",
+    ]
     pages += ["billing", "pods", "queue/resources", "queue/resources/new", "queue/reservations"]
     pages += [
         "mxu?numbers=decimal",

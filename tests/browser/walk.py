@@ -47,7 +47,8 @@ def kind_of(address: str) -> str:
     """The path without names: pages that differ in them only are of one kind."""
     path = re.sub(r"^/console/[^/]+", "/console/PROJECT", urlsplit(address).path)
     path = re.sub(
-        r"/(nodes|jobs|queued-resources|reservations|pods|machines)/([^/]+)/([^/]+)",
+        r"/(nodes|instances|instance-groups|jobs|queued-resources|reservations|pods|machines)"
+        r"/([^/]+)/([^/]+)",
         r"/\1/ZONE/ID",
         path,
     )

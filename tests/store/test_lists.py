@@ -14,13 +14,13 @@ from podyard.control.compute import nodes, persistent_disks, reservations
 from podyard.control.compute.persistent_disks import DiskRequest
 from podyard.db.compute import disks
 from podyard.db.store.unit_of_work import Database
-from podyard.db.views import lists
+from podyard.db.views import list_queries, lists
 from podyard.domain import listing
 from podyard.domain.disk import Disk
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
 from podyard.domain.lists.filters import Condition
 from podyard.domain.lists.pages import Order, RowMark, RowQuery, time_mark
-from tests.builders import PROJECT, ZONE, node_spec, request
+from tests.builders import PROJECT, ZONE, Play, node_spec, request
 from tests.store.gang_play import Gangs
 
 PAGE = 2
@@ -31,7 +31,7 @@ Pages = Callable[..., RowPage[Any]]
 @pytest.fixture
 def play(database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Gangs:
     """Five nodes, five queued resources, five reservations and five jobs; pages of two rows."""
-    monkeypatch.setattr(lists, "ROWS_A_PAGE", PAGE)
+    monkeypatch.setattr(list_queries, "ROWS_A_PAGE", PAGE)
     monkeypatch.setattr(listing, "ROWS_A_PAGE", PAGE)
     found = Gangs(database, clock)
     found.register(8)
@@ -67,7 +67,7 @@ LISTS: dict[str, tuple[Pages, Callable[..., list[Facet]], tuple[str, ...]]] = {
 }
 
 
-def _walk(play: Gangs, pages: Pages, query: ListQuery) -> list[Any]:
+def walk(play: Play, pages: Pages, query: ListQuery) -> list[Any]:
     """All rows, first page to last, and the same back again."""
     forward: list[list[Any]] = []
     page = play.database.read(lambda uow: pages(uow, PROJECT, query))
@@ -91,7 +91,7 @@ def test_pages_in_each_order_are_the_rows_once(play: Gangs, name: str) -> None:
     found = play.database.read(lambda uow: facets(uow, PROJECT))
     for sort in orders:
         up, down = (
-            _walk(play, pages, ListQuery(sort, descending=descending))
+            walk(play, pages, ListQuery(sort, descending=descending))
             for descending in (False, True)
         )
         assert (
@@ -100,9 +100,9 @@ def test_pages_in_each_order_are_the_rows_once(play: Gangs, name: str) -> None:
         )
     kinds = {facet.accelerator_type for facet in found}
     for kind in kinds:
-        rows = _walk(play, pages, ListQuery(orders[0], accelerator_type=kind))
+        rows = walk(play, pages, ListQuery(orders[0], accelerator_type=kind))
         assert len(rows) == sum(facet.rows for facet in found if facet.accelerator_type == kind)
-    assert _walk(play, pages, ListQuery(orders[0], text="3")) and not _walk(
+    assert walk(play, pages, ListQuery(orders[0], text="3")) and not walk(
         play, pages, ListQuery(orders[0], text="%")
     )
 

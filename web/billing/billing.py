@@ -36,6 +36,7 @@ from podyard.web.billing.common import (
 )
 from podyard.web.billing.stream import stream
 from podyard.web.kit import charts, commands, formats
+from podyard.web.kit.places import resource_url
 from podyard.web.kit.render import ConsoleRoute, page, project_url
 
 router = APIRouter(
@@ -113,11 +114,7 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
 def _page_of(facts: BilledResource) -> str:
     if facts.kind in (BilledKind.BUCKET, BilledKind.OPERATION):
         return project_url(facts.project, "settings", "storage")
-    return (
-        ""
-        if facts.kind is BilledKind.DISK
-        else project_url(facts.project, "nodes", facts.zone, facts.short_name)
-    )
+    return resource_url(facts.name)
 
 
 def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ from podyard.web.billing.common import (
 from podyard.web.billing.stream import stream
 from podyard.web.kit import charts, formats, forms
 from podyard.web.kit.formats import count, percent
+from podyard.web.kit.places import noun_of, resource_url
 from podyard.web.kit.render import ConsoleRoute, page, project_url
 
 SECONDS_PER_HOUR = 3600
@@ -170,7 +171,11 @@ def idle(request: Request, project: str) -> Response:
 
 def _hint(row: Efficiency, now: int, found: Snapshot) -> dict[str, Any]:
     """Return what to do about it: a node of several hosts cannot be stopped, as on Cloud TPU."""
-    verb = "stop" if parse(row.facts.type).host_count == 1 else "delete"
+    is_instance = noun_of(row.facts.name) == "instance"
+    stops = is_instance or parse(row.facts.type).host_count == 1
+    verb, client = "stop" if stops else "delete", "podyard tpu"
+    if is_instance:
+        client = "gcloud compute instances"
     of_project = "" if row.facts.project == found.project else f" --project={row.facts.project}"
     return {
         "name": _node(row, found),
@@ -179,7 +184,7 @@ def _hint(row: Efficiency, now: int, found: Snapshot) -> dict[str, Any]:
         "seconds": now - (row.idle_since or now),
         "rate": hourly(row.rate),
         "verb": verb.capitalize(),
-        "command": f"podyard tpu {verb} {row.facts.node_id} --zone={row.facts.zone}{of_project}",
+        "command": f"{client} {verb} {row.facts.node_id} --zone={row.facts.zone}{of_project}",
     }
 
 
@@ -189,8 +194,7 @@ def _node(row: Efficiency, found: Snapshot) -> str:
 
 def _node_url(row: Efficiency) -> str:
     """Return the address of a node's page; empty for a node that is not in use any more."""
-    facts = row.facts
-    return project_url(facts.project, "nodes", facts.zone, facts.node_id) if row.rate else ""
+    return resource_url(row.facts.name) if row.rate else ""
 
 
 def _share(row: Efficiency) -> float:

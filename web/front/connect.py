@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.control.access import identity
 from podyard.control.compute import nodes
+from podyard.control.compute.instances import life
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import host_name
 from podyard.domain.node import Node
 from podyard.http import client_variables, context
+from podyard.web.instances import commands as instance_commands
 from podyard.web.kit import client_commands, forms
 from podyard.web.kit.commands import EXPORTS, Command, line
 from podyard.web.kit.render import ConsoleRoute, page
@@ -26,31 +29,47 @@ read -rs PODYARD_TOKEN && export PODYARD_TOKEN
 """
 _WRITE_TOKEN = f'(umask 077; printf %s "{TOKEN}" > "{TOKEN_FILE}")\n'
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Target:
+    """The node or instance that is connected to."""
+
+    name: str
+    zone: str
+    shell: Sequence[Command]
+
+
 router = APIRouter(prefix="/console/{project}/connect", route_class=ConsoleRoute)
 
 
 @router.get("")
-def show(request: Request, project: str, node: str = "") -> Response:
-    """`node`: ZONE/ID of the node whose hosts are connected to."""
+def show(request: Request, project: str, node: str = "", instance: str = "") -> Response:
+    """`node`, `instance`: ZONE/ID of what is connected to."""
     caller, fleet = context.principal(request), context.platform(request).fleet
 
-    def body(uow: UnitOfWork) -> Node | None:
+    def body(uow: UnitOfWork) -> _Target | None:
         identity.project_row(uow, project)
-        zone, _, node_id = node.partition("/")
-        return nodes.get(uow, caller, project, zone, node_id) if node else None
+        zone, _, name = (node or instance).partition("/")
+        if node:
+            target = nodes.get(uow, caller, project, zone, name)
+            return _Target(name, zone, _host_commands(project, target))
+        if instance:
+            shell = instance_commands.connect_commands(life.get(uow, caller, project, zone, name))
+            return _Target(name, zone, shell)
+        return None
 
-    found = context.read(request, body)
+    target = context.read(request, body)
     usual = forms.DEFAULT_ZONE if forms.DEFAULT_ZONE in fleet.zones else next(iter(fleet.zones))
-    zone = found.zone if found else usual
+    zone = target.zone if target else usual
     url = str(request.base_url).rstrip("/")
     return page(
         request,
         "connect.html",
         section="connect",
         project=project,
-        node=found,
+        target=target,
         server=url,
-        ssh=_host_commands(project, found) if found else [],
+        ssh=target.shell if target else [],
         shell=_shell_commands(url, project, zone),
         clients=_client_commands(project, zone),
     )

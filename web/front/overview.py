@@ -25,12 +25,12 @@ from podyard.db.billing import cost_dimensions
 from podyard.db.compute.hosts import NodeModule
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.job import WAITING_JOB_STATES, Job
-from podyard.domain.state_change import StateChange
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.web.billing.common import budget_bar, cents, hourly
 from podyard.web.jobs import curves as job_curves
 from podyard.web.kit import charts, live
+from podyard.web.kit.places import resource_url
 from podyard.web.kit.render import ConsoleRoute, fragment, page, project_url
 from podyard.web.nodes.capacity_alerts import misfits, stockouts
 
@@ -104,7 +104,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
         "spend": spend,
         "sees_bill": caller.may("podyard.billing.view", project),
         "alerts": _alerts(use, waiting, modules, spend, uow.now, project),
-        "events": [(change, _event_url(change)) for change in changes],
+        "events": [(change, resource_url(change.resource_name)) for change in changes],
     }
 
 
@@ -204,17 +204,4 @@ def _alerts(
 
 
 def _waiting_url(item: Waiting, project: str) -> str:
-    parts = item.name.split("/")
-    section = {"node": "nodes", "job": "jobs"}.get(item.kind)
-    return (
-        project_url(project, section, parts[3], parts[-1])
-        if section
-        else project_url(project, "queue")
-    )
-
-
-def _event_url(change: StateChange) -> str:
-    """Return where the console shows what has changed; "" for what has no page."""
-    parts = change.resource_name.split("/")
-    section = {"nodes": "nodes", "jobs": "jobs"}.get(parts[4]) if len(parts) >= 6 else None
-    return project_url(change.project, section, parts[3], parts[5]) if section else ""
+    return resource_url(item.name) or project_url(project, "queue")

@@ -18,6 +18,10 @@ from podyard.http.session import check_own_form, end_session, start_session
 from podyard.web.billing import billing, invoice_print
 from podyard.web.billing import forms as billing_forms
 from podyard.web.front import connect, docs, explain, lesson, overview, search
+from podyard.web.instances import create as instance_form
+from podyard.web.instances import groups as instance_groups
+from podyard.web.instances import list as instance_list
+from podyard.web.instances import page as instance_page
 from podyard.web.jobs import compare, jobs
 from podyard.web.jobs import list as job_list
 from podyard.web.jobs import log as job_log
@@ -119,6 +123,7 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_log),
     *(resize_page, job_page, preview_page),
+    *(instance_list, instance_form, instance_page, instance_groups),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
     *(
         access,

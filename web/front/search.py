@@ -1,4 +1,4 @@
-"""Search over nodes, jobs, pages and documents of a project."""
+"""Search over nodes, instances, jobs, pages and documents of a project."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from starlette.responses import HTMLResponse, Response
 from podyard.base.errors import invalid
 from podyard.control.access import identity
 from podyard.control.compute import node_list
+from podyard.control.compute.instances import views
 from podyard.control.jobs import job_list
 from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.instances.instance import Instance
 from podyard.domain.listing import ListQuery
 from podyard.domain.principal import Principal
 from podyard.http import context
 from podyard.web.front.docs import Document, documents
 from podyard.web.kit.lists import TEXT_CHARACTERS_MAX
+from podyard.web.kit.places import resource_url
 from podyard.web.kit.render import NOT_KEPT, ConsoleRoute, fragment, page, project_url
 
 HITS_MAX = 8  # of one kind: what fits on a screen without scrolling
@@ -32,6 +35,10 @@ _PAGES = (
     ("create", "Create a node", "new tpu vm zone price room wait quota accelerator type", ""),
     ("nodes?idle=1", "Idle nodes", "unused ready without job", ""),
     ("nodes?sort=-price", "Nodes by price", "dearest expensive cost", ""),
+    ("instances", "Instances", "compute engine vm gce list", ""),
+    ("instances/new", "Create an instance", "new compute engine vm machine type chips", ""),
+    ("instances?sort=-price", "Instances by price", "dearest expensive cost vm", ""),
+    ("instance-groups", "Managed groups", "instance group mig slice template resize", ""),
     ("jobs", "Jobs", "training runs list", ""),
     ("jobs/new", "Submit a job", "new train recipe", ""),
     ("jobs/program", "Run a program", "script command upload", ""),
@@ -111,6 +118,9 @@ def find_all(
                 [_resource(project, "nodes", node.zone, node.node_id, node) for node in nodes],
             )
         )
+    if text and caller.may("compute.instances.list", project):
+        instances = views.list_page(uow, caller, project, ListQuery("name", text=text)).rows
+        found.append(("Instances", [_instance(one) for one in instances[:HITS_MAX]]))
     if text and caller.may("podyard.jobs.list", project):
         jobs = job_list.list_page(
             uow, caller, project, ListQuery("created", text=text, descending=True)
@@ -133,6 +143,12 @@ def _resource(project: str, section: str, zone: str, name: str, item: Any) -> Hi
         name,
         f"{item.state} · {item.accelerator_type} · {zone}",
     )
+
+
+def _instance(one: Instance) -> Hit:
+    row = one.row
+    detail = f"{one.status} · {one.spec.machine_type} · {row.zone}"
+    return Hit(resource_url(row.path), row.name, detail)
 
 
 def _pages(caller: Principal, project: str, words: Sequence[str]) -> list[Hit]:

@@ -64,7 +64,7 @@ def node_commands(project: str, zone: str, node_id: str) -> list[Command]:
             f"{EXPORTS}\n"
             + line(["gcloud", "compute", "tpus", "tpu-vm", "describe", node_id], place, []),
         ),
-        Command("curl", _get(f"/v2/projects/{project}/locations/{zone}/nodes/{node_id}")),
+        Command("curl", get(f"/v2/projects/{project}/locations/{zone}/nodes/{node_id}")),
     ]
 
 
@@ -78,7 +78,7 @@ def job_commands(project: str, zone: str, job_id: str) -> list[Command]:
     return [
         Command("podyard", line(["podyard", "job", "describe", job_id], place, [])),
         Command("logs", line(["podyard", "job", "logs", job_id], place, ["--follow"])),
-        Command("curl", _get(f"/podyard/v1/projects/{project}/locations/{zone}/jobs/{job_id}")),
+        Command("curl", get(f"/podyard/v1/projects/{project}/locations/{zone}/jobs/{job_id}")),
     ]
 
 
@@ -130,7 +130,7 @@ def submit_program(
 def bill_commands(project: str) -> list[Command]:
     return [
         Command("podyard", line(["podyard", "bill", "show"], [("--project", project)], [])),
-        Command("curl", _get(f"/podyard/v1/projects/{project}/usage")),
+        Command("curl", get(f"/podyard/v1/projects/{project}/usage")),
     ]
 
 
@@ -155,7 +155,7 @@ def post(path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> str:
     )
 
 
-def _get(path: str) -> str:
+def get(path: str) -> str:
     return (
         f'curl "$PODYARD_URL"{shlex.quote(quote(path, safe="/:"))} \\\n  -H "Authorization: Bearer '
         '$PODYARD_TOKEN"'

@@ -12,6 +12,7 @@ while it is shown.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -31,6 +32,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from podyard.base.errors import Code, PodyardError
+from podyard.control.billing.kept_bills import Behind
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.principal import PERMISSIONS
 from podyard.http import context
@@ -197,6 +199,19 @@ class _LiveResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._place.give_back()
+
+
+async def stream_list(
+    request: Request, project: str, part: str, render: Callable[[UnitOfWork], str]
+) -> Response:
+    """The event stream of a list, which is one part and depends on the query of its address."""
+
+    def parts(uow: UnitOfWork) -> Parts:
+        with contextlib.suppress(Behind):  # the next rendering has the newer bill
+            return Parts({part: render(uow)})
+        return Parts({})
+
+    return await stream(request, project, parts, variant=str(request.query_params))
 
 
 async def stream(

@@ -42,7 +42,16 @@ NOTICE_CHARACTERS_MAX = 400
 # Groups of the navigation: name, and (end of the address, label) of each section.
 SECTIONS = (
     ("Project", (("overview", "Overview"),)),
-    ("Compute", (("nodes", "Nodes"), ("jobs", "Jobs"), ("queue", "Queue"), ("pods", "Pods"))),
+    (
+        "Compute",
+        (
+            ("nodes", "Nodes"),
+            ("instances", "Instances"),
+            ("jobs", "Jobs"),
+            ("queue", "Queue"),
+            ("pods", "Pods"),
+        ),
+    ),
     ("Costs", (("billing", "Billing"),)),
     ("Help and settings", (("settings", "Settings"), ("lesson", "Explain"))),
 )
@@ -50,6 +59,7 @@ OPERATOR_SECTIONS = (("Platform", (("machines", "Machines"), ("operator", "Opera
 # The document that the "Docs" link of a page leads to, by the page's section.
 SECTION_DOCS: Mapping[str, str] = {
     "nodes": "howto/hosts.md",
+    "instances": "howto/instances.md",
     "jobs": "howto/jobs.md",
     "queue": "internals/queued-resources.md",
     "billing": "howto/dashboard.md",
@@ -293,13 +303,12 @@ def _frame(request: Request) -> dict[str, Any]:
 
 
 def _connect_url(request: Request, project: str | None) -> str:
-    """Return how to connect; on a node's page to its hosts."""
+    """Return how to connect; on the page of a node or an instance to its hosts."""
     if project is None:
         return ""
     asked = request.path_params
-    node = (
-        f"?node={quote(asked['zone'])}/{quote(asked['node_id'])}"
-        if asked.keys() >= {"zone", "node_id"}
-        else ""
-    )
-    return project_url(project, "connect") + node
+    to = ""
+    for field, query in (("node_id", "node"), ("instance", "instance")):
+        if asked.keys() >= {"zone", field}:
+            to = f"?{query}={quote(asked['zone'])}/{quote(asked[field])}"
+    return project_url(project, "connect") + to

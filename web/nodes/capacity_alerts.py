@@ -9,6 +9,7 @@ from podyard.base.clock import PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.control.compute.queue_view import Obstacle, Waiting
 from podyard.db.compute.hosts import NodeModule
+from podyard.web.kit.places import resource_url
 from podyard.web.kit.render import project_url
 
 Alert = tuple[str, str, str]  # what, more about it, where to look
@@ -47,9 +48,9 @@ def misfits(waiting: Sequence[Waiting], modules: Sequence[NodeModule], project: 
     ]
     found += [
         (
-            f"{one.module.name} does not fit on {one.node_id}",
+            f"{one.module.name} does not fit on {one.node.rpartition('/')[2]}",
             one.module.verdict,
-            project_url(project, "nodes", one.zone, one.node_id),
+            resource_url(one.node),
         )
         for one in modules[:ALERTS_MAX]
     ]

@@ -241,7 +241,7 @@ def _row(
     }
     note = room.room.reason
     if not room.quota.allows(kind):
-        note = _quota_note(room)
+        note = quota_note(room)
     # Where there is no room a plain creation fails, and a queued resource waits.
     form = ("nodes", "new") if room.is_free else ("queue", "resources", "new")
     create_url = f"{project_url(project, *form)}?{urlencode(place)}"
@@ -270,7 +270,8 @@ def _forecasts(rows: Sequence[ZoneRow], wanted: CreateQuery) -> list[SliceForeca
     ]
 
 
-def _quota_note(room: ZoneRoom) -> str:
+def quota_note(room: ZoneRoom) -> str:
+    """The reason why the quota does not allow a node there."""
     kind, left = room.kind, room.quota
     if left.limit is not None and quota_units(kind) > left.left:
         region, needed = region_of(room.zone), quota_units(kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,13 +15,10 @@ from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.control.access import identity
 from podyard.control.billing import usages
 from podyard.control.billing.dashboard import node_costs
-from podyard.control.billing.kept_bills import Behind
 from podyard.control.billing.snapshots import snapshot
 from podyard.control.compute import host_logs, hosts, node_list, nodes, notebooks
 from podyard.control.jobs import type_change, views
-from podyard.db.compute import slices
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.fleet import Fleet
 from podyard.domain.host import tpu_env, worker_environment
 from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, NODE, Node, NodeRecord
@@ -45,7 +41,7 @@ from podyard.web.kit.render import (
 )
 from podyard.web.kit.selection import Bulk, act_on_selected
 from podyard.web.nodes import host_charts
-from podyard.web.nodes.torus import Part, pod_picture
+from podyard.web.nodes.slice_picture import slice_picture
 from podyard.web.settings.operator import NODE_FAULTS
 
 JOBS_SHOWN_MAX = 20
@@ -97,13 +93,12 @@ def show_list(request: Request, project: str) -> Response:
 
 @router.get("/live")
 async def show_list_live(request: Request, project: str) -> Response:
-    def parts(uow: UnitOfWork) -> live.Parts:
-        with contextlib.suppress(Behind):  # the next rendering has the newer bill
-            values = _list_values(uow, request, project)
-            return live.Parts({"nodes": fragment("nodes_part.html", **values)})
-        return live.Parts({})
-
-    return await live.stream(request, project, parts, variant=str(request.query_params))
+    return await live.stream_list(
+        request,
+        project,
+        "nodes",
+        lambda uow: fragment("nodes_part.html", **_list_values(uow, request, project)),
+    )
 
 
 @router.post("/actions")
@@ -415,32 +410,12 @@ def _node_values(
         ),
         "jobs": on_it,
         "resizable": _resizable(on_it, caller, project),
-        "picture": _picture(uow, fleet, node),
+        "picture": slice_picture(uow, fleet, node.node_key, node.node_id),
         "actions": _actions(row, caller, project),
         "commands": commands.node_commands(project, zone, node_id),
         "may_use_hosts": caller.may(hosts.USE, project),
         "node_faults": [(name, label) for name, (label, _) in NODE_FAULTS.items()],
         "age_seconds": uow.now.seconds_since(node.created),
-    }
-
-
-def _picture(uow: UnitOfWork, fleet: Fleet, node: Node) -> Mapping[str, Any] | None:
-    """The node's slice in its pod, among the chips that others hold. None while it has no slice."""
-    own = slices.find(uow, node.node_key)
-    if own is None:
-        return None
-    pod = fleet.pod(own.pod_id)
-    held = 0
-    for item in slices.held(uow, own.pod_id):
-        held |= item.chips
-    return {
-        "pod": pod,
-        "chips": own.chips.bit_count(),
-        "svg": pod_picture(
-            pod.pod_id,
-            pod.shape,
-            [Part("held", "", held & ~own.chips), Part("own", node.node_id, own.chips)],
-        ),
     }
 
 

@@ -20,6 +20,7 @@ from podyard.hardware.topology import shape_text
 from podyard.http import context
 from podyard.web.kit.commands import Command
 from podyard.web.kit.formats import count
+from podyard.web.kit.places import noun_of, resource_url
 from podyard.web.kit.render import ConsoleRoute, page, project_url
 from podyard.web.nodes.pod_body.picture import body_picture
 from podyard.web.nodes.torus import Part, colour_of, pod_picture
@@ -119,7 +120,7 @@ def parts_of(
                 is_ring = view.pod.switched or item.kind.topology.shape == view.pod.shape
                 part = dataclasses.replace(
                     part,
-                    url=_node_url(project, item),
+                    url=resource_url(item.node),
                     title=_tooltip(item, name, (running or {}).get(item.node, "")),
                     wraps=is_ring and any(item.kind.topology.wrap),
                 )
@@ -149,15 +150,13 @@ def _parts_together(view: pods.PodView) -> list[Part]:
 
 def _tooltip(item: pods.SliceView, name: str, job: str) -> str:
     """Return what a pointer over a slice says."""
-    facts = [f"Node {name}", f"{item.kind.name}, {count(item.chips.bit_count(), 'chip')}"]
+    facts = [
+        f"{noun_of(item.node).capitalize()} {name}",
+        f"{item.kind.name}, {count(item.chips.bit_count(), 'chip')}",
+    ]
     facts += [f"job {job}"] if job else []
     facts += [f"created by {item.created_by}"] if item.created_by else []
     return "\n".join(facts)
-
-
-def _node_url(project: str, item: pods.SliceView) -> str:
-    parts = item.node.split("/")
-    return project_url(project, "nodes", parts[3], parts[5])
 
 
 def _row(view: pods.PodView, project: str) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def _slice(
         "letter": letters_of(index) if item.node else "",
         "colour": colour_of(index) if item.node else "other",
         "name": item.node.rpartition("/")[2],
-        "url": _node_url(project, item) if item.node else "",
+        "url": resource_url(item.node),
         "job_url": project_url(project, "jobs", item.node.split("/")[3], job) if job else "",
         "item": item,
     }

@@ -11,6 +11,7 @@ from podyard.domain.listing import Facet, RowPage
 from podyard.http import context
 from podyard.web.kit.commands import Command
 from podyard.web.kit.lists import ListColumn, ListView
+from podyard.web.kit.places import resource_url
 from podyard.web.kit.render import ConsoleRoute, page, project_url
 
 router = APIRouter(prefix="/console/{project}/queue", route_class=ConsoleRoute)
@@ -37,9 +38,7 @@ def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork) -> tuple[RowPage[queue_view.Waiting], list[Facet]]:
         return queue_lists.waiting_page(uow, fleet, caller, project, view.query)
 
-    rows = [
-        {"item": item, **_place(item, project)} for item in view.take(context.read(request, body))
-    ]
+    rows = [{"item": item, **_place(item)} for item in view.take(context.read(request, body))]
     commands = [Command("podyard", f"podyard queue list --project {project}")]
     return page(
         request,
@@ -53,9 +52,7 @@ def show(request: Request, project: str) -> Response:
     )
 
 
-def _place(item: queue_view.Waiting, project: str) -> dict[str, str]:
+def _place(item: queue_view.Waiting) -> dict[str, str]:
     """Return where the console shows it: queued resources have no page of their own."""
     parts = item.name.split("/")
-    section = {"node": "nodes", "job": "jobs"}.get(item.kind)
-    url = project_url(project, section, parts[3], parts[-1]) if section else ""
-    return {"id": parts[-1], "zone": parts[3], "url": url}
+    return {"id": parts[-1], "zone": parts[3], "url": resource_url(item.name)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
@@ -18,8 +20,33 @@ from podyard.domain.node import Node, NodeRecord
 from podyard.domain.principal import Principal
 from podyard.pricing.current_card import default_rate_card
 
+T = TypeVar("T")
 COST = "cost"  # the order by the cost so far
 PRICE = "price"  # the order by the price per hour of now
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PricedList(Generic[T]):
+    """A list that can be sorted by price and by cost. `in_order` takes the prices, `by_cost` the
+    costs so far; `kinds` are those that have a price."""
+
+    in_order: Callable[[UnitOfWork, str, ListQuery, Mapping[NodeKind, int]], RowPage[T]]
+    by_cost: Callable[[UnitOfWork, str, ListQuery, Mapping[str, int]], RowPage[T]]
+    kinds: Callable[[UnitOfWork, str], Sequence[NodeKind]]
+
+    def page(
+        self, uow: UnitOfWork, project: str, query: ListQuery, costs: Mapping[str, int]
+    ) -> RowPage[T]:
+        """`costs`: by the keys of nodes."""
+        if query.sort == COST:
+            return self.by_cost(uow, project, query, costs)
+        kinds = self.kinds(uow, project) if query.sort == PRICE else []
+        nanos = {kind: _nanos_per_hour(kind, uow.now) for kind in kinds}
+        prices = {kind: price for kind, price in nanos.items() if price is not None}
+        return self.in_order(uow, project, query, prices)
+
+
+_NODES = PricedList(lists.node_page, lists.node_page_by_cost, lists.node_kinds)
 
 
 def api_page(
@@ -47,13 +74,7 @@ def list_page(
 ) -> RowPage[NodeRecord]:
     """The live nodes of one page. `costs`: by the keys of nodes, for the order by cost."""
     _check(uow, principal, project)
-    if query.sort == COST:
-        return lists.node_page_by_cost(uow, project, query, costs or {})
-    kinds = lists.node_kinds(uow, project) if query.sort == PRICE else []
-    prices = {
-        kind: nanos for kind in kinds if (nanos := _nanos_per_hour(kind, uow.now)) is not None
-    }
-    return lists.node_page(uow, project, query, prices)
+    return _NODES.page(uow, project, query, costs or {})
 
 
 def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:

@@ -17,7 +17,6 @@ from podyard.db.compute import slices
 from podyard.db.platform import faults as fault_rows
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, Pod
-from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
 from podyard.domain.slice import SliceOfNode
 from podyard.hardware.accelerator_types import AcceleratorType
@@ -186,9 +185,7 @@ def _view(pod: Pod, found: Sequence[SliceOfNode], broken: int, project: str) -> 
 
 
 def _slice(item: SliceOfNode, project: str) -> SliceView:
-    shown, creator = (
-        (node_name(*item.place), item.created_by) if item.place[0] == project else ("", "")
-    )
+    shown, creator = (item.node, item.created_by) if item.project == project else ("", "")
     usage_class = str(item.usage_class)
     return SliceView(
         item.slice_id, shown, creator, item.kind, usage_class, item.chips, item.placed, item.reclaim

@@ -22,6 +22,8 @@ from podyard.scheduler.predict import predict
 from podyard.scheduler.probe import EmptyPods
 from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
+_INSTANCES = "/instances/"  # of the names on Compute Engine's road
+
 
 class Obstacle(StrEnum):
     """An obstacle between a request and its chips: others have them, or no pod of the zone could
@@ -104,7 +106,7 @@ def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[ResourceKind, str]]
     """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the
     job."""
     found = {
-        key: (ResourceKind.NODE, name)
+        key: (ResourceKind.INSTANCE if _INSTANCES in name else ResourceKind.NODE, name)
         for key, name in node_rows.waiting_names(uow, project).items()
     }
     for job in job_rows.names_with_own_node(uow, project):

@@ -38,7 +38,7 @@ _TO_STOP = (
 _TO_STOP_OF = _TO_STOP.where(hosts.c.agent_id == bindparam("agent"))
 
 _PROGRAMS = (
-    select(nodes.c.zone, nodes.c.node_id, hosts.c.programs)
+    select(nodes.c.live_name, hosts.c.programs)
     .join(nodes, nodes.c.node_key == hosts.c.node_key)
     .where(
         # From the few hosts that an agent has, not from all nodes of the project: that is what the
@@ -47,16 +47,16 @@ _PROGRAMS = (
         hosts.c.state.in_(LIVE_HOST_STATES),
         nodes.c.project.concat("") == bindparam("project"),
     )
+    .where(nodes.c.live_name.is_not(None))
     .order_by(nodes.c.zone, nodes.c.node_id, hosts.c.host_index)
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeModule:
-    """A module that ran on a node."""
+    """A module that ran on a node; `node`: the node's full name."""
 
-    zone: str
-    node_id: str
+    node: str
     module: RanModule
 
 
@@ -77,11 +77,10 @@ def of_node(uow: UnitOfWork, node_key: str) -> list[HostRecord]:
 def modules_that_do_not_fit(uow: UnitOfWork, project: str) -> list[NodeModule]:
     """Modules that ran on live hosts of a project and need more memory than the slice has; of a
     node each name once."""
-    found: dict[tuple[str, str, str], NodeModule] = {}
+    found: dict[tuple[str, str], NodeModule] = {}
     for row in uow.all(_PROGRAMS, {"project": project}):
         for module in (RanModule(**one) for one in row["programs"] if one["fits"] is False):
-            key = (row["zone"], row["node_id"], module.name)
-            found.setdefault(key, NodeModule(row["zone"], row["node_id"], module))
+            found.setdefault((row["live_name"], module.name), NodeModule(row["live_name"], module))
     return list(found.values())
 
 

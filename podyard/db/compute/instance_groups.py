@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, select
@@ -57,19 +57,25 @@ def find_by_key(uow: UnitOfWork, group_key: str) -> GroupRow | None:
     return _maybe(uow.first(_BY_KEY, {"key": group_key}))
 
 
+def by_keys(uow: UnitOfWork, group_keys: Sequence[str]) -> dict[str, GroupRow]:
+    """Those that are there."""
+    rows = select(instance_groups).where(instance_groups.c.group_key.in_(group_keys))
+    return {row["group_key"]: to_group(row) for row in uow.all(rows)}
+
+
 def page(uow: UnitOfWork, project: str, place: str | None, query: RowQuery) -> list[GroupRow]:
     """Those of one zone or region, or (None) of all."""
     rows: Select[Any] = select(instance_groups).where(instance_groups.c.project == project)
     if place is not None:
         rows = rows.where(instance_groups.c.place == place)
-    return [_group(row) for row in uow.all(select_page(rows, _COLUMNS, query))]
+    return [to_group(row) for row in uow.all(select_page(rows, _COLUMNS, query))]
 
 
 def of_project(uow: UnitOfWork, project: str) -> list[GroupRow]:
     """By place and name."""
     of = select(instance_groups).where(instance_groups.c.project == project)
     order = (instance_groups.c.place, instance_groups.c.name)
-    return [_group(row) for row in uow.all(of.order_by(*order))]
+    return [to_group(row) for row in uow.all(of.order_by(*order))]
 
 
 def update(uow: UnitOfWork, row: GroupRow, target_size: int, spec: GroupSpec) -> None:
@@ -87,8 +93,8 @@ def failures(uow: UnitOfWork, group_key: str, most: int) -> list[Operation]:
 
 
 def _maybe(row: Mapping[str, Any] | None) -> GroupRow | None:
-    return None if row is None else _group(row)
+    return None if row is None else to_group(row)
 
 
-def _group(row: Mapping[str, Any]) -> GroupRow:
+def to_group(row: Mapping[str, Any]) -> GroupRow:
     return GroupRow(**{**row, "spec": group_spec_of(row["spec"])})

@@ -3,7 +3,7 @@ long as its row lives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, bindparam, func, select
@@ -18,7 +18,8 @@ from podyard.domain.lists.pages import RowQuery
 from podyard.domain.node import NodeRecord, Road
 from podyard.hardware.topology import NO_TOPOLOGY
 
-_ALL = (
+# of a live instance, whose row `to_instance` reads
+LIVE = (
     select(
         *(column.label(f"instance_{column.name}") for column in instances.c),
         *nodes.c,
@@ -32,13 +33,13 @@ _ALL = (
     )
     .where(nodes.c.live_name.is_not(None))
 )
-_BY_NAME = _ALL.where(
+_BY_NAME = LIVE.where(
     instances.c.project == bindparam("of_project"),
     instances.c.zone == bindparam("of_zone"),
     instances.c.name == bindparam("of_name"),
 )
-_OF_NODE = _ALL.where(instances.c.node_key == bindparam("key")).order_by(instances.c.host_index)
-_OF_GROUP = _ALL.where(instances.c.group_key == bindparam("key")).order_by(instances.c.name)
+_OF_NODE = LIVE.where(instances.c.node_key == bindparam("key")).order_by(instances.c.host_index)
+_OF_GROUP = LIVE.where(instances.c.group_key == bindparam("key")).order_by(instances.c.name)
 _ROWS_OF_NODE = (
     select(instances)
     .where(instances.c.node_key == bindparam("key"))
@@ -64,12 +65,12 @@ def insert(uow: UnitOfWork, row: InstanceRow) -> None:
 def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Instance | None:
     """The live one of that name."""
     row = uow.first(_BY_NAME, {"of_project": project, "of_zone": zone, "of_name": name})
-    return None if row is None else _instance(row)
+    return None if row is None else to_instance(row)
 
 
 def of_node(uow: UnitOfWork, node_key: str) -> list[Instance]:
     """In the order of the hosts."""
-    return [_instance(row) for row in uow.all(_OF_NODE, {"key": node_key})]
+    return [to_instance(row) for row in uow.all(_OF_NODE, {"key": node_key})]
 
 
 def rows_of_node(uow: UnitOfWork, node_key: str) -> list[InstanceRow]:
@@ -85,21 +86,30 @@ def names_of_node(uow: UnitOfWork, record: NodeRecord) -> tuple[tuple[str, ...],
 
 def of_group(uow: UnitOfWork, group_key: str) -> list[Instance]:
     """By name."""
-    return [_instance(row) for row in uow.all(_OF_GROUP, {"key": group_key})]
+    return [to_instance(row) for row in uow.all(_OF_GROUP, {"key": group_key})]
+
+
+def of_groups(uow: UnitOfWork, group_keys: Sequence[str]) -> dict[str, list[Instance]]:
+    """By name, of each group that has any."""
+    query = LIVE.where(instances.c.group_key.in_(group_keys)).order_by(instances.c.name)
+    found: dict[str, list[Instance]] = {}
+    for row in uow.all(query):
+        found.setdefault(row["instance_group_key"], []).append(to_instance(row))
+    return found
 
 
 def of_project(uow: UnitOfWork, project: str) -> list[Instance]:
     """The live ones, by zone and name."""
-    query = _ALL.where(instances.c.project == project)
-    return [_instance(row) for row in uow.all(query.order_by(instances.c.zone, instances.c.name))]
+    query = LIVE.where(instances.c.project == project)
+    return [to_instance(row) for row in uow.all(query.order_by(instances.c.zone, instances.c.name))]
 
 
 def page(uow: UnitOfWork, project: str, zone: str | None, query: RowQuery) -> list[Instance]:
     """Those of one zone, or (None) of all."""
-    rows: Select[Any] = _ALL.where(instances.c.project == project)
+    rows: Select[Any] = LIVE.where(instances.c.project == project)
     if zone is not None:
         rows = rows.where(instances.c.zone == zone)
-    return [_instance(row) for row in uow.all(select_page(rows, _COLUMNS, query))]
+    return [to_instance(row) for row in uow.all(select_page(rows, _COLUMNS, query))]
 
 
 def count_without_chips(uow: UnitOfWork) -> int:
@@ -122,7 +132,7 @@ def types_on_road(uow: UnitOfWork, project: str) -> list[tuple[str, str]]:
 _ROW = tuple(column.name for column in instances.c)
 
 
-def _instance(row: Mapping[str, Any]) -> Instance:
+def to_instance(row: Mapping[str, Any]) -> Instance:
     of_node = {column.name: row[column.name] for column in nodes.c}
     return Instance(
         InstanceRow(**{name: row[f"instance_{name}"] for name in _ROW}),

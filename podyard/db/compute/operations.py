@@ -19,6 +19,12 @@ _BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
 _IN_PLACE = _BY_ID.where(
     operations.c.project == bindparam("project"), operations.c.zone == bindparam("zone")
 )
+_OF_TARGET = (
+    select(operations)
+    .where(operations.c.target_key == bindparam("key"), operations.c.lost.is_not(True))
+    .order_by(operations.c.created.desc(), operations.c.operation_id)
+    .limit(bindparam("most"))
+)
 
 _COMPUTE_KINDS = tuple(kind.value for kind in ResourceKind if kind.is_of_compute)
 _COLUMNS = RowColumns(
@@ -77,6 +83,11 @@ def list_all(uow: UnitOfWork) -> list[Operation]:
     return [
         to_operation(row) for row in uow.all(select(operations).order_by(operations.c.operation_id))
     ]
+
+
+def of_target(uow: UnitOfWork, target_key: str, most: int) -> list[Operation]:
+    """Those that anybody is told of, the newest first."""
+    return [to_operation(row) for row in uow.all(_OF_TARGET, {"key": target_key, "most": most})]
 
 
 def request_cancellation(uow: UnitOfWork, operation_id: str) -> None:

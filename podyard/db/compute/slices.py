@@ -10,7 +10,7 @@ from sqlalchemy import Row, bindparam, delete, insert, null, select
 from podyard.base.clock import PlatformTime
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.compute import nodes, past_slices, slices
-from podyard.domain.node import UsageClass
+from podyard.domain.node import Road, UsageClass, name_on
 from podyard.domain.slice import HeldChips, PlacedSlice, SliceOfNode, chips_from_text, chips_text
 from podyard.hardware.accelerator_types import kind_of
 
@@ -34,7 +34,7 @@ _HELD = select(slices.c.pod_id, slices.c.chips, nodes.c.project).join(
 _OF_NODES = (
     nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type,
     nodes.c.topology,
-    nodes.c.usage_class,
+    nodes.c.usage_class, nodes.c.road,
 )  # fmt: skip
 _WITH_NODES = select(
     slices.c.slice_id,
@@ -119,7 +119,8 @@ def _with_node(row: Row[Any]) -> SliceOfNode:
     return SliceOfNode(
         slice_id=row.slice_id,
         pod_id=row.pod_id,
-        place=(row.project, row.zone, row.node_id),
+        project=row.project,
+        node=name_on(Road(row.road), row.project, row.zone, row.node_id),
         created_by=row.created_by,
         kind=kind_of(row.accelerator_type, row.topology),
         usage_class=UsageClass(row.usage_class),

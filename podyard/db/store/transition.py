@@ -307,6 +307,8 @@ _LAST_EVENT = select(func.max(tables.state_changes.c.at)).where(
 
 
 def _resource_name(kind: Stated, record: Recorded) -> str:
+    if isinstance(record, NodeRecord):
+        return record.name  # by the road that it was asked for by
     names = [str(getattr(record, column)) for column in kind.naming]
     if len(names) == 3:
         project, zone, short = names

@@ -64,6 +64,78 @@ def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
     )
 
 
+def write_instance(name: str, zone: str, spec: InstanceSpec) -> dict[str, Any]:
+    """The Instance that asks for it: `read_instance` reads it back."""
+    data: list[dict[str, Any]] = [
+        {
+            "autoDelete": one.auto_delete,
+            "mode": one.mode,
+            "initializeParams": {"diskSizeGb": str(one.new_gb), "diskType": one.new_type},
+        }
+        if one.new_gb
+        else {"autoDelete": one.auto_delete, "mode": one.mode, "source": one.source}
+        for one in spec.disks
+    ]
+    message: dict[str, Any] = {
+        "name": name,
+        "description": spec.description,
+        "machineType": f"zones/{zone}/machineTypes/{spec.machine_type}",
+        "disks": [_write_boot(spec.boot), *data],
+        "networkInterfaces": [_write_interface(one) for one in spec.interfaces],
+        "labels": dict(spec.labels),
+        "tags": {"items": list(spec.tags)} if spec.tags else {},
+        "scheduling": _write_scheduling(spec.scheduling),
+    }
+    if spec.metadata:
+        items = [{"key": key, "value": value} for key, value in spec.metadata.items()]
+        message["metadata"] = {"items": items}
+    if spec.reservation_name:
+        message["reservationAffinity"] = {
+            "consumeReservationType": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [spec.reservation_name.rpartition("/")[2]],
+        }
+    if spec.scheduling.valid_for_seconds is not None:
+        seconds = f"{spec.scheduling.valid_for_seconds:g}s"
+        message["params"] = {"requestValidForDuration": seconds}
+    return {key: value for key, value in message.items() if value}
+
+
+def _write_boot(boot: BootDisk) -> dict[str, Any]:
+    params = {
+        "sourceImage": boot.image,
+        "diskSizeGb": str(boot.size_gb),
+        "diskType": boot.type,
+    }
+    return {"boot": True, "autoDelete": boot.auto_delete, "initializeParams": params}
+
+
+def _write_interface(one: Interface) -> dict[str, Any]:
+    message: dict[str, Any] = {"network": one.network or "global/networks/default"}
+    if one.subnetwork:
+        message["subnetwork"] = one.subnetwork
+    if one.has_external_ip:
+        message["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT"}]
+    return message
+
+
+def _write_scheduling(scheduling: Scheduling) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    if scheduling.model is not ProvisioningModel.STANDARD:
+        message["provisioningModel"] = scheduling.model.value
+    if scheduling.preemptible:
+        message["preemptible"] = True
+    if scheduling.termination_action is not None:
+        message["instanceTerminationAction"] = scheduling.termination_action.value
+    if scheduling.max_run_seconds is not None:
+        message["maxRunDuration"] = {"seconds": f"{scheduling.max_run_seconds:g}"}
+    if scheduling.automatic_restart is not None:
+        message["automaticRestart"] = scheduling.automatic_restart
+    if scheduling.on_host_maintenance:
+        message["onHostMaintenance"] = scheduling.on_host_maintenance
+    return message
+
+
 def _email(account: Message) -> str:
     email: str = account.get("email", "")
     return "" if email == "default" else email

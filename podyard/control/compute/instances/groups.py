@@ -135,6 +135,14 @@ def hosts_of(spec: GroupSpec, template: InstanceSpec) -> int:
     return template.machine.kind(spec.topology).host_count if spec.topology else 0
 
 
+def slice_size(uow: UnitOfWork, row: GroupRow) -> int:
+    """The same of a group that is there; 0, too, when its template is gone."""
+    try:
+        return hosts_of(row.spec, _template(uow, row.project, row.spec))
+    except PodyardError:
+        return 0
+
+
 def _check_size(spec: GroupSpec, template: InstanceSpec, size: int) -> None:
     if not 0 <= size <= GROUP_SIZE_MAX:
         raise invalid_value(SIZE_FIELD, size, f"It must be from 0 to {GROUP_SIZE_MAX}.")

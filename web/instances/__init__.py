@@ -1,0 +1,1 @@
+"""Pages of Compute Engine's instances and managed groups."""
