@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from podyard.api.compute.call import Answer, Change, ComputeCall
 from podyard.api.wire.row_lists import RowList
 from podyard.control.compute.network import store
+from podyard.control.compute.network.quotas import QuotaUse
 from podyard.control.platform import operations
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.place import PlaceLevel, link
@@ -73,6 +74,11 @@ def change(
         return operations.complete(uow, store.target_of(act(uow)), verb)
 
     return call.begin(work)
+
+
+def show_quota(use: QuotaUse) -> Answer:
+    quota = use.quota
+    return {"metric": quota.metric, "limit": float(quota.limit), "usage": float(use.usage)}
 
 
 def without_empty(shown: Mapping[str, object]) -> Answer:

@@ -301,7 +301,7 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     number = 0 if project is None else project.number
     account, upcoming = node.spec.service_account, node.upcoming_maintenance
     network = node.spec.networks[0]  # a host is reached by the first of several
-    names, numbers = instances.names_of_node(uow, record)
+    made = instances.rows_of_record(uow, record)
     external = tuple(host.external_ip for host in node.hosts) if network.has_external_ips else ()
     return NodeFacts(
         node_key=node.node_key,
@@ -331,8 +331,9 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         host_addresses=_addresses(uow, record),
         project_metadata={} if project is None else dict(project.compute_metadata),
         disks=host_disks.of_node(uow, record),
-        instance_names=names,
-        instance_numbers=numbers,
+        instance_names=tuple(row.name for row in made),
+        instance_numbers=tuple(row.number for row in made),
+        own=tuple(row.own for row in made),
         machine_type=record.machine_type,
     )
 

@@ -12,6 +12,7 @@ from podyard.db.compute import nodes as node_rows
 from podyard.db.store.records import columns
 from podyard.db.store.row_queries import RowColumns, select_page
 from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.access import projects
 from podyard.db.tables.compute import hosts, instances, nodes
 from podyard.domain.instances.instance import Instance, InstanceRow
 from podyard.domain.lists.pages import RowQuery
@@ -24,19 +25,22 @@ _ALL = (
         *nodes.c,
         hosts.c.internal_ip,
         hosts.c.external_ip,
+        projects.c.number.label("project_number"),
     )
     .join(nodes, nodes.c.node_key == instances.c.node_key)
+    .join(projects, projects.c.project == instances.c.project)
     .outerjoin(
         hosts,
         (hosts.c.node_key == instances.c.node_key) & (hosts.c.host_index == instances.c.host_index),
     )
     .where(nodes.c.live_name.is_not(None))
 )
-_BY_NAME = _ALL.where(
-    instances.c.project == bindparam("of_project"),
-    instances.c.zone == bindparam("of_zone"),
-    instances.c.name == bindparam("of_name"),
+_IN_ZONE = _ALL.where(
+    instances.c.project == bindparam("of_project"), instances.c.zone == bindparam("of_zone")
 )
+_BY_NAME = _IN_ZONE.where(instances.c.name == bindparam("of_name"))
+_BY_NUMBER = _IN_ZONE.where(instances.c.number == bindparam("of_number"))
+NUMBER_MAX = 2**63 - 1  # of a column
 _OF_NODE = _ALL.where(instances.c.node_key == bindparam("key")).order_by(instances.c.host_index)
 _OF_GROUP = _ALL.where(instances.c.group_key == bindparam("key")).order_by(instances.c.name)
 _ROWS_OF_NODE = (
@@ -54,6 +58,7 @@ _COLUMNS = RowColumns(
     key=instances.c.instance_key,
     fields={"name": instances.c.name, "zone": instances.c.zone},
     labels=nodes.c.spec["labels"],
+    own_labels=instances.c.own["labels"],
 )
 
 
@@ -62,8 +67,12 @@ def insert(uow: UnitOfWork, row: InstanceRow) -> None:
 
 
 def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Instance | None:
-    """The live one of that name."""
-    row = uow.first(_BY_NAME, {"of_project": project, "of_zone": zone, "of_name": name})
+    """The live one of that name, or of that number: no name begins with a digit."""
+    here = {"of_project": project, "of_zone": zone}
+    if name.isdigit():
+        row = uow.first(_BY_NUMBER, {**here, "of_number": min(int(name), NUMBER_MAX)})
+    else:
+        row = uow.first(_BY_NAME, {**here, "of_name": name})
     return None if row is None else _instance(row)
 
 
@@ -77,15 +86,24 @@ def rows_of_node(uow: UnitOfWork, node_key: str) -> list[InstanceRow]:
     return [InstanceRow(**row) for row in uow.all(_ROWS_OF_NODE, {"key": node_key})]
 
 
-def names_of_node(uow: UnitOfWork, record: NodeRecord) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names and numbers of the instances that are a node's hosts; on the other road none."""
-    rows = rows_of_node(uow, record.node_key) if record.road is Road.COMPUTE else []
-    return tuple(row.name for row in rows), tuple(row.number for row in rows)
+def rows_of_record(uow: UnitOfWork, record: NodeRecord) -> list[InstanceRow]:
+    """The instances that are a node's hosts; on the other road none."""
+    return rows_of_node(uow, record.node_key) if record.road is Road.COMPUTE else []
+
+
+def set_own(uow: UnitOfWork, row: InstanceRow, own: Mapping[str, Any]) -> None:
+    uow.update(instances, {"instance_key": row.instance_key}, {"own": own})
 
 
 def of_group(uow: UnitOfWork, group_key: str) -> list[Instance]:
     """By name."""
     return [_instance(row) for row in uow.all(_OF_GROUP, {"key": group_key})]
+
+
+def count_of_group(uow: UnitOfWork, group_key: str) -> int:
+    """Also of those that are gone."""
+    counted = select(func.count()).where(instances.c.group_key == group_key)
+    return int(uow.execute(counted).scalar() or 0)
 
 
 def of_project(uow: UnitOfWork, project: str) -> list[Instance]:
@@ -129,4 +147,5 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         node_rows.to_record(of_node),
         row["internal_ip"] or "",
         row["external_ip"] or "",
+        row["project_number"],
     )

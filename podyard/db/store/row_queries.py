@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, literal, tuple_
+from sqlalchemy import ColumnElement, Select, case, literal, tuple_
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.lists.filters import LABELS, Condition
@@ -16,7 +16,8 @@ from podyard.domain.lists.pages import Order, RowQuery
 @dataclasses.dataclass(frozen=True)
 class RowColumns:
     """The columns of a list. `key` tells rows apart. `fields`: by the names of conditions;
-    `labels`: the JSON of labels, if the rows have any."""
+    `labels`: the JSON of labels, if the rows have any; `own_labels`: another one, which counts
+    instead where it is there."""
 
     name: ColumnElement[str]
     place: ColumnElement[str]
@@ -24,6 +25,7 @@ class RowColumns:
     key: ColumnElement[str]
     fields: Mapping[str, ColumnElement[Any]]
     labels: Any = None
+    own_labels: Any = None
 
 
 def select_page(rows: Select[Any], columns: RowColumns, query: RowQuery) -> Select[Any]:
@@ -50,6 +52,10 @@ def select_page(rows: Select[Any], columns: RowColumns, query: RowQuery) -> Sele
 def _where(columns: RowColumns, condition: Condition) -> ColumnElement[bool]:
     label = condition.field.removeprefix(LABELS)
     if label != condition.field:
-        stored: ColumnElement[bool] = columns.labels[label].as_string().in_(condition.values)
-        return stored
+        stored = columns.labels[label].as_string()
+        if columns.own_labels is not None:
+            has_none = columns.own_labels.as_string().is_(None)
+            stored = case((has_none, stored), else_=columns.own_labels[label].as_string())
+        found: ColumnElement[bool] = stored.in_(condition.values)
+        return found
     return columns.fields[condition.field].in_(condition.values)

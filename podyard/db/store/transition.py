@@ -153,6 +153,9 @@ def move(
         and moved.live_name is None
     ):
         _count(uow, moved, -1)
+    elif isinstance(moved, NodeRecord) and moved.accelerator_type != cast(Any, record).accelerator_type:
+        _count(uow, cast(Any, record), -1)
+        _count(uow, moved, 1)
     _record_event(uow, kind, moved, event, record.state, _moment(uow, key), reason)
     return moved
 

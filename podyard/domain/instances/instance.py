@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import ErrorInfo
 from podyard.domain.compute.refusal import ComputeRefusal, Reason, invalid_value
 from podyard.domain.compute.resource import fingerprint_of
+from podyard.domain.host import default_service_account
 from podyard.domain.node import (
     COMPUTE,
     INTERRUPTIBLE,
@@ -31,8 +33,10 @@ from podyard.hardware import machine_types
 from podyard.hardware.machine_types import MachineType
 from podyard.hardware.topology import NO_TOPOLOGY
 
+DEFAULT_ACCESS = "External NAT"  # the name of an external address
+POLICIES_FIELD = "resourcePolicies"  # of Instance
 EACH_FIELD = "perInstanceProperties"  # of BulkInsertInstanceResource
-EXHAUSTED = "ZONE_RESOURCE_POOL_EXHAUSTED"
+EXHAUSTED, LEAST_NOT_REACHED = "ZONE_RESOURCE_POOL_EXHAUSTED", "VM_MIN_COUNT_NOT_REACHED"
 DEFAULT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 BOOT_DISK_GB = 10
 # Compute Engine's CPUS of a new project in a region; of all usage classes (docs: allocation quotas)
@@ -90,22 +94,41 @@ def status_of(state: NodeState, *, has_hosts: bool, queues: bool) -> InstanceSta
     return InstanceStatus.PENDING if queues else InstanceStatus.PROVISIONING
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Interface(NamedTuple):
-    """A network interface as it was asked for."""
+    """A network interface as it was asked for. `kept`, `access`: fields of it, and of its external
+    address, that nothing follows from, as the API has them."""
 
     network: str = ""
     subnetwork: str = ""
     has_external_ip: bool = False
+    kept: Mapping[str, Any] = _NOTHING
+    access: Mapping[str, Any] = _NOTHING
+
+    @property
+    def access_name(self) -> str:
+        return str(self.access.get("name") or DEFAULT_ACCESS)
 
 
 class BootDisk(NamedTuple):
-    """The boot disk as it was asked for; an empty name: that of the instance."""
+    """The boot disk as it was asked for; an empty name: that of the instance. `exists`: it is not
+    made with the instance, and has its image and size from before. `labels` None: those of the
+    instance."""
 
     image: str = DEFAULT_IMAGE
     size_gb: int = BOOT_DISK_GB
     type: str = "pd-balanced"
     auto_delete: bool = True
     name: str = ""
+    exists: bool = False
+    device_name: str = ""
+    labels: Mapping[str, str] | None = None
+
+    @property
+    def device(self) -> str:
+        return self.device_name or "persistent-disk-0"
 
 
 class AttachedDisk(NamedTuple):
@@ -119,6 +142,11 @@ class AttachedDisk(NamedTuple):
     auto_delete: bool = False
     new_gb: int = 0
     new_type: str = ""
+
+    @property
+    def device(self) -> str:
+        """Its device name: as it was attached, else the last part of the disk's name."""
+        return self.device_name or self.source.rpartition("/")[2]
 
 
 class Scheduling(NamedTuple):
@@ -178,7 +206,9 @@ DEFAULT_SCHEDULING, DEFAULT_INTERFACE, DEFAULT_BOOT = Scheduling(), Interface(),
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance as a client asks for it."""
+    """An instance as a client asks for it. `kept`: fields that nothing follows from, as the API has
+    them. `bulk_count`, `least_count`: of its bulk request, how many instances it asks for, and how
+    many of them must run for it to succeed."""
 
     machine_type: str
     description: str = ""
@@ -196,6 +226,14 @@ class InstanceSpec:
     can_ip_forward: bool = False
     hostname: str = ""
     template: str = ""
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bulk_count: int = 0
+    least_count: int = 0
+
+    @property
+    def placement_policies(self) -> Sequence[str]:
+        """The paths of the resource policies that it is placed by."""
+        return tuple(self.kept.get(POLICIES_FIELD, ()))
 
     @property
     def machine(self) -> MachineType:
@@ -285,8 +323,12 @@ def to_json(spec: InstanceSpec) -> dict[str, Any]:
     data = {name: getattr(spec, name) for name in InstanceSpec.__dataclass_fields__}
     return data | {
         "scheduling": spec.scheduling._asdict(),
-        "interfaces": [one._asdict() for one in spec.interfaces],
+        "interfaces": [
+            {**one._asdict(), "kept": dict(one.kept), "access": dict(one.access)}
+            for one in spec.interfaces
+        ],
         "boot": spec.boot._asdict(),
+        "kept": dict(spec.kept),
         "disks": [one._asdict() for one in spec.disks],
         "tags": [*spec.tags],
         "scopes": [*spec.scopes],
@@ -311,7 +353,7 @@ def of_json(data: Mapping[str, Any]) -> InstanceSpec:
 
 def spec_of(node: NodeSpec) -> InstanceSpec:
     """The instance that `InstanceSpec.node_spec` made a node of."""
-    account = node.service_account
+    account: Mapping[str, Any] = node.extras.get("serviceAccount") or {}
     return of_json(
         {
             **node.extras[COMPUTE],
@@ -319,8 +361,8 @@ def spec_of(node: NodeSpec) -> InstanceSpec:
             "labels": node.labels,
             "metadata": node.metadata,
             "tags": node.tags,
-            "service_account": account.email,
-            "scopes": account.scopes,
+            "service_account": account.get("email") or "",
+            "scopes": account.get("scope") or (),
             "reservation_name": node.reservation_name,
         }
     )
@@ -328,7 +370,8 @@ def spec_of(node: NodeSpec) -> InstanceSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRow:
-    """An instance as it is kept: host `host_index` of a row of nodes."""
+    """An instance as it is kept: host `host_index` of a row of nodes. `own`: its labels, metadata
+    and tags as JSON, where they are other ones than those of the row."""
 
     instance_key: str
     number: int
@@ -339,6 +382,7 @@ class InstanceRow:
     host_index: int
     group_key: str | None
     created: PlatformTime
+    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -347,16 +391,26 @@ class InstanceRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance as it is shown. Addresses are empty until it has a host."""
+    """An instance as it is shown. Addresses are empty until it has a host. `project_number`: of
+    its project."""
 
     row: InstanceRow
     node: NodeRecord
     internal_ip: str = ""
     external_ip: str = ""
+    project_number: int = 0
+
+    @property
+    def default_account(self) -> str:
+        """The identity of an instance that names none."""
+        return default_service_account(self.project_number)
 
     @property
     def spec(self) -> InstanceSpec:
-        return spec_of(self.node.spec)
+        shared, own = spec_of(self.node.spec), self.row.own
+        if not own:
+            return shared
+        return dataclasses.replace(shared, **{**own, "tags": tuple(own["tags"])})
 
     @property
     def status(self) -> InstanceStatus:
@@ -370,15 +424,24 @@ class Instance:
 
     @property
     def label_fingerprint(self) -> str:
-        return fingerprint_of(dict(self.node.spec.labels))
+        return fingerprint_of(dict(self.spec.labels))
 
     @property
     def metadata_fingerprint(self) -> str:
-        return fingerprint_of(dict(self.node.spec.metadata))
+        return fingerprint_of(dict(self.spec.metadata))
 
     @property
     def tag_fingerprint(self) -> str:
-        return fingerprint_of(list(self.node.spec.tags))
+        return fingerprint_of(list(self.spec.tags))
+
+
+def own_of(spec: InstanceSpec) -> dict[str, Any]:
+    """What an instance of a slice has for itself, as `InstanceRow.own` keeps it."""
+    return {
+        "labels": dict(spec.labels),
+        "metadata": dict(spec.metadata),
+        "tags": list(spec.tags),
+    }
 
 
 def check_name(name: str) -> None:
@@ -386,6 +449,14 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         why = r"Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'"
         raise invalid_value("name", name, why)
+
+
+def least_words(node: NodeRecord, least: int) -> tuple[str, ErrorInfo]:
+    """The message and the detail of a bulk request of which too few instances found chips
+    (skypilot, sky/provision/gcp/instance_utils.py, has both)."""
+    about = stockout_words(node, "too few instances of the request found chips")[1].metadata
+    text = f"Requested minimum count of {least} VMs could not be created."
+    return text, ErrorInfo(LEAST_NOT_REACHED, "compute.googleapis.com", about)
 
 
 def stockout_words(node: NodeRecord, reason: str) -> tuple[str, ErrorInfo]:

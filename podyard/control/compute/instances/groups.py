@@ -312,7 +312,7 @@ def _fill(uow: UnitOfWork, fleet: Fleet, principal: Principal, row: GroupRow) ->
     wanted = [
         InstanceRequest(
             some,
-            template.with_disk_names(row.project, row.zone, some[0]),
+            create.with_disks(uow, row.project, row.zone, some[0], template),
             row.spec.topology,
             row.group_key,
         )
