@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
+from podyard.api.compute.resources import FILTERED
 from podyard.api.wire.row_lists import RowList
 from podyard.base.errors import invalid
 from podyard.control.compute import persistent_disks
@@ -16,7 +17,6 @@ from podyard.domain.compute.catalogue import number_of
 from podyard.domain.compute.images import find_named
 from podyard.domain.compute.place import ComputePlace, PlaceLevel, link
 from podyard.domain.disk import Disk
-from podyard.domain.lists.filters import LABELS
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation, OperationTarget, OperationVerb
@@ -72,7 +72,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_mark,
             show=to_api_disk,
             place=lambda shown: ComputePlace(PlaceLevel.ZONE, shown.disk.zone),
-            fields={"name": "name", LABELS: LABELS},
+            fields={**FILTERED, "status": "status"},
         ),
     )
 

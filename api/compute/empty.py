@@ -20,7 +20,6 @@ _COLLECTIONS = {
     "backendServices": "backendService",
     "disks": "disk",  # of regions: those of zones are served
     "forwardingRules": "forwardingRule",
-    "healthChecks": "healthCheck",
     "instanceGroupManagers": "instanceGroupManager",
     "instanceGroups": "instanceGroup",
     "instanceTemplates": "instanceTemplate",
@@ -34,7 +33,6 @@ _COLLECTIONS = {
     "snapshots": "snapshot",
     "sslCertificates": "sslCertificate",
     "targetPools": "targetPool",
-    "urlMaps": "urlMap",
     "vpnGateways": "vpnGateway",
     "vpnTunnels": "vpnTunnel",
 }

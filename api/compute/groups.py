@@ -23,6 +23,7 @@ from podyard.domain.instances.group import (
     TargetSizeMode,
 )
 from podyard.domain.instances.instance import Instance, InstanceStatus
+from podyard.domain.lists.filters import CREATED
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation
@@ -66,7 +67,7 @@ def _resource_handlers(
                 mark=mark_of,
                 show=to_api_resource,
                 place=lambda shown: shown.where,
-                fields={"name": "name"},
+                fields={"name": "name", "creationTimestamp": CREATED},
             ),
         )
 
@@ -161,7 +162,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_group_mark,
             show=to_api_group,
             place=lambda shown: place_named(shown.row.place),
-            fields={"name": "name"},
+            fields={"name": "name", "creationTimestamp": CREATED},
         ),
     )
 
@@ -286,10 +287,6 @@ def _failure(one: Operation) -> Answer:
     }
 
 
-def _resize_request(call: ComputeCall) -> Change:
-    return call.begin(lambda uow: groups.refuse_resize_request(uow, *_of(call)))
-
-
 _OF_GROUPS: Mapping[str, Handler] = {
     "list": _list,
     "get": _get,
@@ -308,7 +305,6 @@ HANDLERS: Mapping[str, Handler] = {
     ),
     **_resource_handlers("resourcePolicies", ResourceKind.RESOURCE_POLICY),
     "instanceGroupManagers.aggregatedList": _list,
-    "instanceGroupManagerResizeRequests.insert": _resize_request,
     **{
         f"{prefix}.{name}": handler
         for prefix in ("instanceGroupManagers", "regionInstanceGroupManagers")

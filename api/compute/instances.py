@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
 from podyard.api.compute import instance_edits
+from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
 from podyard.api.compute.instance_answers import to_api_instance
+from podyard.api.compute.resources import FILTERED
 from podyard.api.wire.row_lists import RowList
 from podyard.control.compute.instances import changes, create, life, templates
 from podyard.db.store.unit_of_work import UnitOfWork
@@ -21,7 +22,6 @@ from podyard.domain.instances.messages import (
     read_metadata,
     read_scheduling,
 )
-from podyard.domain.lists.filters import LABELS
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation
@@ -46,7 +46,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_mark,
             show=to_api_instance,
             place=lambda shown: ComputePlace(PlaceLevel.ZONE, shown.row.zone),
-            fields={"name": "name", LABELS: LABELS},
+            fields={**FILTERED, "status": "status"},
         ),
     )
 

@@ -12,9 +12,12 @@ from podyard.control.platform import operations
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.place import PlaceLevel, link
 from podyard.domain.compute.resource import ComputeResource
-from podyard.domain.lists.filters import LABELS
+from podyard.domain.lists.filters import CREATED, LABELS
 from podyard.domain.lists.pages import Order, RowMark, RowQuery, cut_listed, time_mark
 from podyard.domain.operation import Operation, OperationVerb
+
+# The fields that the database tests, of every kind that has labels.
+FILTERED: Mapping[str, str] = {"name": "name", "creationTimestamp": CREATED, LABELS: LABELS}
 
 
 def head(resource: ComputeResource) -> Answer:
@@ -47,9 +50,7 @@ def row_list(
     show: Callable[[ComputeResource], Answer],
 ) -> RowList[ComputeResource]:
     """A list that the database cuts."""
-    return RowList(
-        rows, mark_of, show, lambda one: one.where, fields={"name": "name", LABELS: LABELS}
-    )
+    return RowList(rows, mark_of, show, lambda one: one.where, fields=FILTERED)
 
 
 def whole_list(

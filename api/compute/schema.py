@@ -28,7 +28,10 @@ _TEXTS: Mapping[str, str] = {
 # Collections whose lists have messages of their own, next to those of zones.
 _REGIONAL_LISTS = ("regionInstanceGroupManagers",)
 # Lists whose messages have other names than those that follow.
-_LIST_NAMES: Mapping[str, str] = {"subnetworks.listUsable": "UsableSubnetworksAggregatedList"}
+_LIST_NAMES: Mapping[str, str] = {
+    "subnetworks.listUsable": "UsableSubnetworksAggregatedList",
+    "instanceGroupManagerResizeRequests.list": "InstanceGroupManagerResizeRequestsListResponse",
+}
 _ALWAYS_REACHED = ("InstanceTemplate",)  # no place that is down hides any of these
 _FIELD = re.compile(r"(\w+)(?::([^!\s]*))?(!?)")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")

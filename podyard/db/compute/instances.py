@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, case, func, select
 
 from podyard.db.compute import nodes as node_rows
 from podyard.db.store.records import columns
@@ -14,9 +14,15 @@ from podyard.db.store.row_queries import RowColumns, select_page
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.access import projects
 from podyard.db.tables.compute import hosts, instances, nodes
-from podyard.domain.instances.instance import Instance, InstanceRow
+from podyard.domain.instances.instance import (
+    STATUS,
+    Instance,
+    InstanceRow,
+    InstanceStatus,
+    ProvisioningModel,
+)
 from podyard.domain.lists.pages import RowQuery
-from podyard.domain.node import NodeRecord, Road
+from podyard.domain.node import NodeRecord, NodeState, Road
 from podyard.hardware.topology import NO_TOPOLOGY
 
 _ALL = (
@@ -51,12 +57,21 @@ _ROWS_OF_NODE = (
 _WITHOUT_CHIPS = select(func.count()).where(
     nodes.c.live_name.is_not(None), nodes.c.topology == NO_TOPOLOGY
 )
+_MODEL = nodes.c.spec["extras"]["compute"]["scheduling"]["model"].as_string()
+# As `Instance.status` has it.
+_STATUS = case(
+    *((nodes.c.state == state.value, status.value) for state, status in STATUS.items()),
+    (nodes.c.state != NodeState.CREATING.value, InstanceStatus.TERMINATED.value),
+    (nodes.c.first_address > 0, InstanceStatus.STAGING.value),
+    (ProvisioningModel.FLEX_START.value == _MODEL, InstanceStatus.PENDING.value),
+    else_=InstanceStatus.PROVISIONING.value,
+)
 _COLUMNS = RowColumns(
     name=instances.c.name,
     place=instances.c.zone,
     created=instances.c.created,
     key=instances.c.instance_key,
-    fields={"name": instances.c.name, "zone": instances.c.zone},
+    fields={"name": instances.c.name, "status": _STATUS},
     labels=nodes.c.spec["labels"],
     own_labels=instances.c.own["labels"],
 )

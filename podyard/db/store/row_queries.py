@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, case, literal, tuple_
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.lists.filters import LABELS, Condition
+from podyard.domain.lists.filters import CREATED, LABELS, Condition
 from podyard.domain.lists.pages import Order, RowQuery
 
 
@@ -49,7 +50,19 @@ def select_page(rows: Select[Any], columns: RowColumns, query: RowQuery) -> Sele
     )
 
 
+_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def _where(columns: RowColumns, condition: Condition) -> ColumnElement[bool]:
+    if condition.field == CREATED:
+        side: ColumnElement[bool] = _SIGNS[condition.sign](columns.created, condition.moment)
+        return side
     label = condition.field.removeprefix(LABELS)
     if label != condition.field:
         stored = columns.labels[label].as_string()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 _SEEN = (
     "acceleratorTypes", "addresses", "diskTypes", "disks", "firewalls", "futureReservations",
-    "globalAddresses", "globalOperations", "images", "instanceGroupManagers", "instanceGroups", "instanceTemplates",
-    "instances", "machineTypes", "networks", "regionOperations", "regions", "reservations",
+    "globalAddresses", "globalOperations", "images", "instanceGroupManagers", "instanceGroups",
+    "instanceTemplates", "instances", "machineTypes", "networks", "regionOperations", "regions", "reservations",
     "resourcePolicies", "routers", "routes", "subnetworks", "zoneOperations", "zones",
 )  # fmt: skip
 _MADE = (

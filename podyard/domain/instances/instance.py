@@ -73,7 +73,8 @@ class TerminationAction(StrEnum):
     DELETE = "DELETE"
 
 
-_STATUS: Mapping[NodeState, InstanceStatus] = {
+# Where the row's state alone says it: of other states, but CREATING, it is TERMINATED.
+STATUS: Mapping[NodeState, InstanceStatus] = {
     NodeState.READY: InstanceStatus.RUNNING,
     NodeState.RESTARTING: InstanceStatus.RUNNING,
     NodeState.REIMAGING: InstanceStatus.RUNNING,
@@ -88,7 +89,7 @@ _STATUS: Mapping[NodeState, InstanceStatus] = {
 def status_of(state: NodeState, *, has_hosts: bool, queues: bool) -> InstanceStatus:
     """`has_hosts`: it has had chips and hosts; `queues`: it waits for them as flex-start does."""
     if state is not NodeState.CREATING:
-        return _STATUS.get(state, InstanceStatus.TERMINATED)
+        return STATUS.get(state, InstanceStatus.TERMINATED)
     if has_hosts:
         return InstanceStatus.STAGING
     return InstanceStatus.PENDING if queues else InstanceStatus.PROVISIONING

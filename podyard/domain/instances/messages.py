@@ -88,7 +88,9 @@ def _read_kept(message: Message, project: str, zone: str) -> dict[str, Any]:
 def policy_paths(urls: Sequence[str], project: str, zone: str) -> list[str]:
     """Resource policies by path, each named by its name, a path or a URL."""
     here = f"projects/{project}/regions/{region_of(zone)}/resourcePolicies"
-    return [path_of(url) if "projects/" in url else f"{here}/{url.rpartition('/')[2]}" for url in urls]
+    return [
+        path_of(url) if "projects/" in url else f"{here}/{url.rpartition('/')[2]}" for url in urls
+    ]
 
 
 def _email(account: Message) -> str:

@@ -18,6 +18,7 @@ from tests.contract.launchers.replay import (
     G,
     R,
     Z,
+    a_list,
     change,
     get,
     names,
@@ -37,7 +38,12 @@ BOOTSTRAP = [
         },
         {"email": EMAIL, "projectId": PROJECT},
     ),
-    Call("POST", f"{MANAGER}/projects/{PROJECT}:getIamPolicy", {}, {"bindings": lambda bindings: isinstance(bindings, list)}),
+    Call(
+        "POST",
+        f"{MANAGER}/projects/{PROJECT}:getIamPolicy",
+        {},
+        {"bindings": a_list},
+    ),
     Call(
         "GET", C, reads={"commonInstanceMetadata": lambda value: value is not None, "name": PROJECT}
     ),

@@ -62,6 +62,11 @@ def some(value: Any) -> bool:
     return value not in (None, "", [], {})
 
 
+def a_list(value: Any) -> bool:
+    """There is a list, also an empty one."""
+    return isinstance(value, list)
+
+
 def matching(pattern: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
 

@@ -21,6 +21,7 @@ from tests.contract.launchers.replay import (
     G,
     R,
     Z,
+    a_list,
     absent,
     change,
     get,
@@ -84,7 +85,7 @@ BOOTSTRAP = [
         "POST",
         f"{MANAGER}/projects/{PROJECT}:getIamPolicy",
         {},
-        {"bindings": lambda bindings: isinstance(bindings, list)},
+        {"bindings": a_list},
         {"etag": "etag"},
     ),
     Call(

@@ -224,9 +224,7 @@ def _set_own(uow: UnitOfWork, target: Instance, spec: InstanceSpec) -> InstanceS
     )
 
 
-def respec(
-    uow: UnitOfWork, target: Instance, spec: InstanceSpec, verb: OperationVerb
-) -> Operation:
+def respec(uow: UnitOfWork, target: Instance, spec: InstanceSpec, verb: OperationVerb) -> Operation:
     node = target.node
     if not NODE.allows(node.state, "relabel"):
         raise not_ready(target)

@@ -107,8 +107,8 @@ def bulk_insert(
     names: Sequence[str],
     spec: InstanceSpec,
 ) -> Operation:
-    """Several instances, of which `spec.least_count` (0: all) must run: their operation ends when all that
-    are left are RUNNING, or when too few are, and then the others are deleted."""
+    """Several instances, of which `spec.least_count` (0: all) must run: their operation ends when
+    all that are left are RUNNING, or when too few are, and then the others are deleted."""
     if not 0 < len(names) <= BULK_MAX:
         raise invalid_value("count", len(names), f"It must be from 1 to {BULK_MAX}.")
     least = spec.least_count or len(names)

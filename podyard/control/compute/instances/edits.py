@@ -13,9 +13,9 @@ from podyard.control.compute import ports
 from podyard.control.compute.instances import create
 from podyard.control.compute.instances.changes import require_stopped, respec
 from podyard.control.compute.instances.life import look_up
+from podyard.control.platform import operations
 from podyard.db.store.transition import move
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.control.platform import operations
 from podyard.domain.compute.refusal import ComputeRefusal, Reason, invalid_value
 from podyard.domain.fleet import Fleet
 from podyard.domain.instances.instance import POLICIES_FIELD, Instance, InstanceSpec
