@@ -5,8 +5,9 @@ from __future__ import annotations
 _SEEN = (
     "acceleratorTypes", "addresses", "diskTypes", "disks", "firewalls", "futureReservations",
     "globalAddresses", "globalOperations", "images", "instanceGroupManagers", "instanceGroups",
-    "instanceTemplates", "instances", "machineTypes", "networks", "regionOperations", "regions", "reservations",
-    "resourcePolicies", "routers", "routes", "subnetworks", "zoneOperations", "zones",
+    "instanceTemplates", "instances", "machineTypes", "networks", "regionOperations", "regions",
+    "reservations", "resourcePolicies", "routers", "routes", "subnetworks", "zoneOperations",
+    "zones",
 )  # fmt: skip
 _MADE = (
     "addresses", "disks", "firewalls", "futureReservations", "globalAddresses",
