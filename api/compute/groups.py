@@ -129,7 +129,7 @@ def to_api_group(shown: ManagedGroup) -> Answer:
         "currentActions": _current_actions(shown),
         "status": status,
     }
-    answer |= spec.kept
+    answer |= spec.extras
     if spec.workload_policy:
         answer |= {"resourcePolicies": {"workloadPolicy": link(spec.workload_policy)}}
     return answer
@@ -198,7 +198,7 @@ def _insert(call: ComputeCall) -> Change:
 
 
 # What groups keep as it was said: their instances change only when somebody asks.
-_KEPT = (
+_EXTRA_FIELDS = (
     "allInstancesConfig", "autoHealingPolicies", "distributionPolicy",
     "listManagedInstancesResults", "namedPorts", "standbyPolicy", "updatePolicy",
 )  # fmt: skip
@@ -222,7 +222,7 @@ def _merge(call: ComputeCall, spec: GroupSpec) -> GroupSpec:
         topology=spec.topology,
         description=body.get("description", spec.description),
         on_failure=FailureAction(lifecycle.get("defaultActionOnFailure", spec.on_failure)),
-        kept={**spec.kept, **{name: body[name] for name in _KEPT if name in body}},
+        extras={**spec.extras, **{name: body[name] for name in _EXTRA_FIELDS if name in body}},
     )
 
 

@@ -16,7 +16,7 @@ from podyard.domain.instances.instance import (
     Interface,
     Scheduling,
 )
-from podyard.domain.instances.messages import KEPT
+from podyard.domain.instances.messages import EXTRA_FIELDS
 from podyard.domain.node import UsageClass
 
 
@@ -47,7 +47,7 @@ def to_api_instance(shown: Instance) -> Answer:
             "items": [{"key": key, "value": value} for key, value in sorted(spec.metadata.items())],
         },
         "scheduling": to_api_scheduling(spec.scheduling),
-        "shieldedInstanceConfig": {**_SHIELDED, **spec.kept.get("shieldedInstanceConfig", {})},
+        "shieldedInstanceConfig": {**_SHIELDED, **spec.extras.get("shieldedInstanceConfig", {})},
         "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
         "networkInterfaces": [
             _interface(shown, one, number) for number, one in enumerate(spec.interfaces)
@@ -64,7 +64,11 @@ def to_api_instance(shown: Instance) -> Answer:
     if spec.service_account or spec.scopes:
         email = spec.service_account or shown.default_account
         answer |= {"serviceAccounts": [{"email": email, "scopes": list(spec.scopes)}]}
-    answer |= {name: spec.kept[name] for name in KEPT if name in spec.kept and name not in answer}
+    answer |= {
+        name: spec.extras[name]
+        for name in EXTRA_FIELDS
+        if name in spec.extras and name not in answer
+    }
     if spec.placement_policies:
         answer |= {POLICIES_FIELD: [link(path) for path in spec.placement_policies]}
     answer |= {name: value for name, value in more.items() if value}
@@ -102,7 +106,7 @@ def _interface(shown: Instance, asked: Interface, number: int) -> Answer:
         "network": link(network),
         "subnetwork": link(subnetwork),
         "stackType": "IPV4_ONLY",
-        **asked.kept,
+        **asked.extras,
         "fingerprint": fingerprint_of([network, subnetwork]),
     }
     if shown.internal_ip:

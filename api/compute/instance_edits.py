@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from podyard.api.compute.call import Change, ComputeCall, Handler
-from podyard.control.compute.instances import edits
-from podyard.control.compute.instances.edits import Edit, Named
+from podyard.control.compute.instances import edits as use_cases
+from podyard.control.compute.instances.edits import Named
+from podyard.domain.instances import edits
+from podyard.domain.instances.edits import Edit
 from podyard.domain.instances.messages import policy_paths, read_access
 from podyard.domain.operation import OperationVerb
 
 
-def _named(call: ComputeCall) -> Named:
+def _instance_of(call: ComputeCall) -> Named:
     name = call.names.get("instance") or call.id  # `resource` in one path
     return Named(call.principal, call.project, call.place.name, name)
 
@@ -22,7 +24,7 @@ def _edit(verb: OperationVerb, read: Callable[[ComputeCall], Edit]) -> Handler:
 
     def handle(call: ComputeCall) -> Change:
         edit = read(call)
-        return call.begin(lambda uow: edits.change(uow, _named(call), verb, edit))
+        return call.begin(lambda uow: use_cases.change(uow, _instance_of(call), verb, edit))
 
     return handle
 
@@ -50,17 +52,19 @@ def _policies(call: ComputeCall, edit: Callable[[list[str]], Edit]) -> Edit:
 
 def _set_machine_type(call: ComputeCall) -> Change:
     machine = call.require("machineType").rpartition("/")[2]
-    return call.begin(lambda uow: edits.set_machine_type(uow, call.fleet, _named(call), machine))
+    return call.begin(
+        lambda uow: use_cases.set_machine_type(uow, call.fleet, _instance_of(call), machine)
+    )
 
 
 def _refuse(verb: OperationVerb, call: ComputeCall) -> Change:
-    return call.begin(lambda uow: edits.refuse_suspension(uow, _named(call), verb))
+    return call.begin(lambda uow: use_cases.refuse_suspension(uow, _instance_of(call), verb))
 
 
 _EDITS: Mapping[OperationVerb, Callable[[ComputeCall], Edit]] = {
     OperationVerb.SET_DELETION_PROTECTION: _protect,
     OperationVerb.SET_DISK_AUTO_DELETE: _auto_delete,
-    OperationVerb.SET_MIN_CPU_PLATFORM: lambda call: edits.keep(
+    OperationVerb.SET_MIN_CPU_PLATFORM: lambda call: edits.set_extras(
         {"minCpuPlatform": call.body.get("minCpuPlatform", "")}
     ),
     OperationVerb.UPDATE_DISPLAY_DEVICE: lambda call: edits.merge("displayDevice", call.body),

@@ -210,7 +210,7 @@ def _detach_disk(call: ComputeCall) -> Change:
 
 
 def _update(call: ComputeCall) -> Change:
-    """What the body leaves out is emptied where it can be updated, and stays otherwise."""
+    """Fields that the body leaves out are emptied where they can be updated, and stay otherwise."""
 
     def work(uow: UnitOfWork) -> Operation:
         principal, *place = _of(call)

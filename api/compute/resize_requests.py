@@ -16,7 +16,7 @@ from podyard.domain.lists.pages import Order, RowMark, RowQuery, cut_listed
 from podyard.http.texts import check_description
 
 
-def _named(call: ComputeCall) -> NamedGroup:
+def _group_of(call: ComputeCall) -> NamedGroup:
     name = call.names.get("instanceGroupManager", "")
     return NamedGroup(call.principal, call.project, call.place.name, name)
 
@@ -46,13 +46,13 @@ def _mark(shown: ResizeRequest, order: Order) -> RowMark:
 
 def _list(call: ComputeCall) -> Answer:
     def rows(uow: UnitOfWork, query: RowQuery) -> list[ResizeRequest]:
-        return cut_listed(query, resize_requests.list_all(uow, _named(call)), _mark)
+        return cut_listed(query, resize_requests.list_all(uow, _group_of(call)), _mark)
 
     return page(call, RowList(rows, _mark, _show, lambda shown: shown.resource.where))
 
 
 def _get(call: ComputeCall) -> Answer:
-    return _show(call.read(lambda uow: resize_requests.get(uow, _named(call), call.id)))
+    return _show(call.read(lambda uow: resize_requests.get(uow, _group_of(call), call.id)))
 
 
 def _insert(call: ComputeCall) -> Change:
@@ -64,7 +64,7 @@ def _insert(call: ComputeCall) -> Change:
     insert = partial(
         resize_requests.insert,
         fleet=call.fleet,
-        named=_named(call),
+        named=_group_of(call),
         name=name,
         resize_by=more,
         run_seconds=seconds,
@@ -74,11 +74,11 @@ def _insert(call: ComputeCall) -> Change:
 
 
 def _delete(call: ComputeCall) -> Change:
-    return call.begin(lambda uow: resize_requests.delete(uow, _named(call), call.id))
+    return call.begin(lambda uow: resize_requests.delete(uow, _group_of(call), call.id))
 
 
 def _cancel(call: ComputeCall) -> Change:
-    return call.begin(lambda uow: resize_requests.cancel(uow, _named(call), call.id))
+    return call.begin(lambda uow: resize_requests.cancel(uow, _group_of(call), call.id))
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -189,7 +189,7 @@ def _single(
     reader = _READERS.get(field.type)
     if reader is None:
         if words.is_lenient and isinstance(value, list) and not field.repeated:
-            value = _joined(value)
+            value = _join(value)
         return _read(words, field.type, value, here, problems, depth + 1)
     try:
         kept = reader(value)
@@ -199,7 +199,7 @@ def _single(
     return kept if field.optional or kept != _DEFAULTS.get(field.type) else None
 
 
-def _joined(items: list[object]) -> object:
+def _join(items: list[object]) -> object:
     """The fields of messages in a list as one message; what is no such list stays as it is."""
     messages = [item for item in items if isinstance(item, Mapping)]
     if len(messages) < len(items):

@@ -328,14 +328,12 @@ class HostServer:
         return self._facts[item["node"]][1].of_host(item["index"])
 
     def _make(self, item: Mapping[str, Any]) -> Host:
-        facts = self._facts_of(item)
-        seed = bytes.fromhex(item["keySeed"])
         host = Host(
             item["host"],
             item["generation"],
             item["index"],
-            seed,
-            facts,
+            bytes.fromhex(item["keySeed"]),
+            self._facts_of(item),
             self._settings,
             self,
             self._clock,

@@ -69,6 +69,6 @@ def _where(columns: RowColumns, condition: Condition) -> ColumnElement[bool]:
         if columns.own_labels is not None:
             has_none = columns.own_labels.as_string().is_(None)
             stored = case((has_none, stored), else_=columns.own_labels[label].as_string())
-        found: ColumnElement[bool] = stored.in_(condition.values)
-        return found
+        is_one: ColumnElement[bool] = stored.in_(condition.values)
+        return is_one
     return columns.fields[condition.field].in_(condition.values)

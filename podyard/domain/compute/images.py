@@ -107,12 +107,12 @@ def newest_of(path: str) -> str:
     family = parts[-2:-1] == ["family"]
     if parts[:1] != ["projects"] or len(parts) < 5:
         return path
-    found = (
+    paths = (
         image.path
         for image in images_of(parts[1])
         if (image.family if family else image.name) == parts[-1]
     )
-    return next(found, path)
+    return next(paths, path)
 
 
 def find_image(project: str, name: str, family: str = "") -> PublicImage:

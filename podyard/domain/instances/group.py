@@ -35,7 +35,7 @@ class FailureAction(StrEnum):
 class GroupSpec:
     """`template`, `workload_policy`: paths `projects/P/...`; `topology`: of the policy, when the
     group was made; empty: its instances are not a slice. `set_by`: the user who has set it last;
-    what the group has lost is made again with their rights. `kept`: fields that nothing follows
+    what the group has lost is made again with their rights. `extras`: fields that nothing follows
     from, as the API has them."""
 
     template: str
@@ -46,7 +46,7 @@ class GroupSpec:
     description: str = ""
     on_failure: FailureAction = FailureAction.REPAIR
     set_by: str = ""
-    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -35,7 +35,8 @@ from podyard.hardware.topology import NO_TOPOLOGY
 
 DEFAULT_ACCESS = "External NAT"  # the name of an external address
 POLICIES_FIELD = "resourcePolicies"  # of Instance
-EACH_FIELD = "perInstanceProperties"  # of BulkInsertInstanceResource
+# Of BulkInsertInstanceResource.
+EACH_FIELD, LEAST_FIELD = "perInstanceProperties", "minCount"
 EXHAUSTED, LEAST_NOT_REACHED = "ZONE_RESOURCE_POOL_EXHAUSTED", "VM_MIN_COUNT_NOT_REACHED"
 DEFAULT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 BOOT_DISK_GB = 10
@@ -99,13 +100,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Interface(NamedTuple):
-    """A network interface as it was asked for. `kept`, `access`: fields of it, and of its external
+    """A network interface as it was asked for. `extras`, `access`: fields of it, and of its external
     address, that nothing follows from, as the API has them."""
 
     network: str = ""
     subnetwork: str = ""
     has_external_ip: bool = False
-    kept: Mapping[str, Any] = _NOTHING
+    extras: Mapping[str, Any] = _NOTHING
     access: Mapping[str, Any] = _NOTHING
 
     @property
@@ -207,7 +208,7 @@ DEFAULT_SCHEDULING, DEFAULT_INTERFACE, DEFAULT_BOOT = Scheduling(), Interface(),
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance as a client asks for it. `kept`: fields that nothing follows from, as the API has
+    """An instance as a client asks for it. `extras`: fields that nothing follows from, as the API has
     them. `bulk_count`, `least_count`: of its bulk request, how many instances it asks for, and how
     many of them must run for it to succeed."""
 
@@ -227,14 +228,14 @@ class InstanceSpec:
     can_ip_forward: bool = False
     hostname: str = ""
     template: str = ""
-    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bulk_count: int = 0
     least_count: int = 0
 
     @property
     def placement_policies(self) -> Sequence[str]:
         """The paths of the resource policies that it is placed by."""
-        return tuple(self.kept.get(POLICIES_FIELD, ()))
+        return tuple(self.extras.get(POLICIES_FIELD, ()))
 
     @property
     def machine(self) -> MachineType:
@@ -300,6 +301,10 @@ class InstanceSpec:
             max_run_seconds=self.scheduling.max_run_seconds,
         )
 
+    def updated_by(self, other: InstanceSpec) -> InstanceSpec:
+        """The same with the fields of another one that `instances.update` may change."""
+        return dataclasses.replace(self, **{name: getattr(other, name) for name in _UPDATABLE})
+
     def with_disk_names(self, project: str, zone: str, name: str) -> InstanceSpec:
         """The same, where new disks without a name are named as those of an instance `name`."""
         path = f"projects/{project}/zones/{zone}/disks/{name}"
@@ -313,6 +318,9 @@ class InstanceSpec:
         return f"projects/{project}/zones/{zone}/disks/{self.boot.name or name}"
 
 
+_UPDATABLE = (
+    "labels", "metadata", "tags", "description", "deletion_protection", "can_ip_forward", "extras",
+)  # fmt: skip
 # The fields that a node's spec has, too.
 _OF_NODE = (
     "description", "labels", "metadata", "tags", "service_account", "scopes", "reservation_name",
@@ -325,11 +333,11 @@ def to_json(spec: InstanceSpec) -> dict[str, Any]:
     return data | {
         "scheduling": spec.scheduling._asdict(),
         "interfaces": [
-            {**one._asdict(), "kept": dict(one.kept), "access": dict(one.access)}
+            {**one._asdict(), "extras": dict(one.extras), "access": dict(one.access)}
             for one in spec.interfaces
         ],
         "boot": spec.boot._asdict(),
-        "kept": dict(spec.kept),
+        "extras": dict(spec.extras),
         "disks": [one._asdict() for one in spec.disks],
         "tags": [*spec.tags],
         "scopes": [*spec.scopes],
@@ -437,7 +445,7 @@ class Instance:
 
 
 def own_of(spec: InstanceSpec) -> dict[str, Any]:
-    """What an instance of a slice has for itself, as `InstanceRow.own` keeps it."""
+    """The part of an instance of a slice that is its own, as `InstanceRow.own` keeps it."""
     return {
         "labels": dict(spec.labels),
         "metadata": dict(spec.metadata),

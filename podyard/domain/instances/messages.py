@@ -37,14 +37,14 @@ _OTHER_POLICIES = ("snapshotSchedulePolicy", "instanceSchedulePolicy", "diskCons
 
 
 # What instances keep as it was said: their box is the same, whatever these say.
-KEPT = (
+EXTRA_FIELDS = (
     "advancedMachineFeatures", "confidentialInstanceConfig", "displayDevice",
     "keyRevocationActionType", "minCpuPlatform", "networkPerformanceConfig",
     "privateIpv6GoogleAccess", POLICIES_FIELD, "shieldedInstanceConfig",
     "shieldedInstanceIntegrityPolicy",
 )  # fmt: skip
-_KEPT_OF_INTERFACE = ("aliasIpRanges", "nicType", "queueCount")
-_KEPT_OF_ACCESS = ("name", "networkTier")
+_EXTRAS_OF_INTERFACE = ("aliasIpRanges", "nicType", "queueCount")
+_EXTRAS_OF_ACCESS = ("name", "networkTier")
 
 
 def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
@@ -74,15 +74,15 @@ def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
         deletion_protection=bool(message.get("deletionProtection")),
         can_ip_forward=bool(message.get("canIpForward")),
         hostname=message.get("hostname", ""),
-        kept=_read_kept(message, project, zone),
+        extras=_read_extras(message, project, zone),
     )
 
 
-def _read_kept(message: Message, project: str, zone: str) -> dict[str, Any]:
-    kept = {name: message[name] for name in KEPT if message.get(name)}
-    if POLICIES_FIELD in kept and zone:
-        kept |= {POLICIES_FIELD: policy_paths(kept[POLICIES_FIELD], project, zone)}
-    return kept
+def _read_extras(message: Message, project: str, zone: str) -> dict[str, Any]:
+    fields = {name: message[name] for name in EXTRA_FIELDS if message.get(name)}
+    if POLICIES_FIELD in fields and zone:
+        fields |= {POLICIES_FIELD: policy_paths(fields[POLICIES_FIELD], project, zone)}
+    return fields
 
 
 def policy_paths(urls: Sequence[str], project: str, zone: str) -> list[str]:
@@ -139,7 +139,7 @@ def _read_interfaces(messages: Sequence[Message]) -> tuple[Interface, ...]:
             network=one.get("network", ""),
             subnetwork=one.get("subnetwork", ""),
             has_external_ip=bool(one.get("accessConfigs")),
-            kept={name: one[name] for name in _KEPT_OF_INTERFACE if one.get(name)},
+            extras={name: one[name] for name in _EXTRAS_OF_INTERFACE if one.get(name)},
             access=read_access(next(iter(one.get("accessConfigs") or ()), {})),
         )
         for one in messages
@@ -149,7 +149,7 @@ def _read_interfaces(messages: Sequence[Message]) -> tuple[Interface, ...]:
 
 def read_access(message: Message) -> dict[str, Any]:
     """The fields of an external address that are kept as they are."""
-    return {name: message[name] for name in _KEPT_OF_ACCESS if message.get(name)}
+    return {name: message[name] for name in _EXTRAS_OF_ACCESS if message.get(name)}
 
 
 def _read_disks(

@@ -348,7 +348,7 @@ def split(tree: Filter, fields: Mapping[str, str]) -> tuple[Sequence[Condition],
 
 
 def _parts(tree: Filter) -> Iterator[Filter]:
-    """What a filter joins by AND, however it is put in parentheses."""
+    """Yield the parts that a filter joins by AND, however they are put in parentheses."""
     if isinstance(tree, AllOf):
         for part in tree.parts:
             yield from _parts(part)

@@ -88,15 +88,15 @@ NUMBER = matching(r"\d+")
 
 def replay(yard: Yard, calls: Sequence[Call]) -> list[str]:
     """Every difference between what launchers read and what was answered."""
-    kept: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     faults: list[str] = []
     for number, call in enumerate(calls, start=1):
-        path = call.path.format(**kept).removeprefix("https://www.googleapis.com")
-        response = yard.call(call.verb, path, _filled(call.body, kept), params=call.query or None)
+        path = call.path.format(**values).removeprefix("https://www.googleapis.com")
+        response = yard.call(call.verb, path, _fill(call.body, values), params=call.query or None)
         where = f"{number}. {call.verb} {path} {dict(call.query) or ''}"
         answer = response.json() if response.content else {}
         faults += [f"{where}: {fault}" for fault in _faults(call, response.status_code, answer)]
-        kept |= {name: value_at(answer, at) for name, at in call.keeps.items()}
+        values |= {name: value_at(answer, at) for name, at in call.keeps.items()}
         if call.verb != "GET":
             yard.step()  # so that what was begun ends
     return faults
@@ -107,7 +107,7 @@ def _faults(call: Call, status: int, answer: Any) -> list[str]:
         if status not in (200, 204):
             return [f"{status} {answer.get('error', {}).get('message', answer)}"]
         return [
-            f"{at} is {value_at(answer, at)!r}, and not {_described(wanted)}"
+            f"{at} is {value_at(answer, at)!r}, and not {_describe(wanted)}"
             for at, wanted in call.reads.items()
             if not _fits(value_at(answer, at), wanted)
         ]
@@ -122,12 +122,12 @@ def _fits(value: Any, wanted: Expected) -> bool:
     return bool(wanted(value)) if callable(wanted) else value == wanted
 
 
-def _described(wanted: Expected) -> str:
+def _describe(wanted: Expected) -> str:
     return wanted.__qualname__ if callable(wanted) else repr(wanted)
 
 
 def value_at(answer: Any, path: str) -> Any:
-    """What stands at `a.0.b`; a slash divides where a name has points. None: nothing does."""
+    """The value at `a.0.b`, or None; a slash divides where a name has points."""
     for part in path.split("/" if "/" in path else "."):
         if isinstance(answer, Mapping):
             answer = answer.get(part)
@@ -138,11 +138,11 @@ def value_at(answer: Any, path: str) -> Any:
     return answer
 
 
-def _filled(body: Any, kept: Mapping[str, Any]) -> Any:
+def _fill(body: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(body, str) and body.startswith("$"):
-        return kept[body[1:]]
+        return values[body[1:]]
     if isinstance(body, Mapping):
-        return {key: _filled(value, kept) for key, value in body.items()}
+        return {key: _fill(value, values) for key, value in body.items()}
     if isinstance(body, list):
-        return [_filled(one, kept) for one in body]
+        return [_fill(one, values) for one in body]
     return body

@@ -37,17 +37,19 @@ def play(database: Database, clock: ManualClock) -> Play:
     return Play(database, clock, FLEET)
 
 
-def named(name: str) -> Named:
+def instance_at(name: str) -> Named:
     return Named(PLATFORM, PROJECT, ZONE, name)
 
 
 def set_machine_type(play: Play, name: str, machine: str) -> None:
-    play.database.run(lambda uow: edits.set_machine_type(uow, play.fleet, named(name), machine))
+    play.database.run(
+        lambda uow: edits.set_machine_type(uow, play.fleet, instance_at(name), machine)
+    )
     play.turn()
 
 
 def pass_by(play: Play) -> None:
-    """What was begun ends."""
+    """Everything that was begun ends."""
     play.turn()
     play.turn(20)
 
@@ -119,11 +121,11 @@ def facts(play: Play, name: str) -> NodeFacts:
     return shared.of_host(target.row.host_index)
 
 
-def labelled(play: Play, labels: Mapping[str, str]) -> list[str]:
+def names_with(play: Play, labels: Mapping[str, str]) -> list[str]:
     conditions = [Condition(f"labels.{key}", (value,)) for key, value in labels.items()]
     query = RowQuery(Order.NAME, 10, None, conditions)
-    found = play.database.read(lambda uow: rows.page(uow, PROJECT, ZONE, query))
-    return [one.row.name for one in found]
+    page = play.database.read(lambda uow: rows.page(uow, PROJECT, ZONE, query))
+    return [one.row.name for one in page]
 
 
 def test_instances_of_a_slice_have_labels_metadata_and_tags_of_their_own(play: Play) -> None:
@@ -144,25 +146,25 @@ def test_instances_of_a_slice_have_labels_metadata_and_tags_of_their_own(play: P
     assert (worker.labels, worker.metadata, worker.tags) == ({"team": "a"}, {"k": "v"}, ())
     assert (facts(play, first).metadata, facts(play, second).metadata) == ({"k": "w"}, {"k": "v"})
     assert (facts(play, first).tags, facts(play, second).tags) == (("web",), ())
-    assert labelled(play, {"kind": "head"}) == [first]
-    assert labelled(play, {"team": "a"}) == sorted([first, second])
+    assert names_with(play, {"kind": "head"}) == [first]
+    assert names_with(play, {"team": "a"}) == sorted([first, second])
     clean(play)
 
 
 def test_the_database_tests_the_status_that_is_shown(play: Play) -> None:
     seen: set[str] = set()
 
-    def listed(conditions: Sequence[Condition] = ()) -> list[Instance]:
+    def list_by(conditions: Sequence[Condition] = ()) -> list[Instance]:
         query = RowQuery(Order.NAME, 10, None, conditions)
         return play.database.read(lambda uow: rows.page(uow, PROJECT, ZONE, query))
 
     def look() -> None:
-        every = listed()
+        every = list_by()
         for one in every:
             seen.add(one.status)
-            found = listed([Condition("status", (one.status,))])
-            same = [other.row.name for other in every if other.status is one.status]
-            assert [other.row.name for other in found] == same
+            same = list_by([Condition("status", (one.status,))])
+            expected = [other.row.name for other in every if other.status is one.status]
+            assert [other.row.name for other in same] == expected
 
     for name in ("a", "b"):
         insert(play, name)
@@ -191,7 +193,7 @@ def test_suspension_is_refused(play: Play, verb: OperationVerb, machine: str, te
     insert(play, "a", machine)
     pass_by(play)
     with pytest.raises(ComputeRefusal, match=text):
-        play.database.run(lambda uow: edits.refuse_suspension(uow, named("a"), verb))
+        play.database.run(lambda uow: edits.refuse_suspension(uow, instance_at("a"), verb))
 
 
 def test_two_instances_cannot_have_one_disk_to_write_to(play: Play) -> None:
@@ -199,6 +201,9 @@ def test_two_instances_cannot_have_one_disk_to_write_to(play: Play) -> None:
     pass_by(play)
     with pytest.raises(ComputeRefusal, match="already being used by"):
         insert(play, "b", CPU, boot=InstanceSpec(CPU).boot._replace(name="a", exists=True))
+    describe(play, disks=[{"boot": True, "source": "a"}])
+    with pytest.raises(ComputeRefusal, match="cannot boot from one disk"):
+        make(play)
     spec: dict[str, Any] = {"boot": InstanceSpec(CPU).boot._replace(name="none", exists=True)}
     with pytest.raises(ComputeRefusal, match="disks/none' was not found"):
         insert(play, "b", CPU, **spec)

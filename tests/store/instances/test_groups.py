@@ -181,8 +181,8 @@ def test_what_a_group_uses_cannot_be_deleted_and_resize_requests_are_refused(pla
             )
         )
     with pytest.raises(ComputeRefusal, match=r"^Creating resize requests for managed"):
-        asked = NamedGroup(PLATFORM, PROJECT, ZONE, "g")
-        play.database.run(lambda uow: resize_requests.insert(uow, play.fleet, asked, "r", 1, 0, ""))
+        named = NamedGroup(PLATFORM, PROJECT, ZONE, "g")
+        play.database.run(lambda uow: resize_requests.insert(uow, play.fleet, named, "r", 1, 0, ""))
 
 
 def test_changes_of_an_instance(play: Play) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
@@ -178,24 +177,14 @@ def update(
     """Several fields at once; `now`, `wanted`: the instance as it is and as it is to be, both read
     as its message is."""
     _require_account(uow, principal, target)
-    if dataclasses.replace(now, **_updated(wanted)) != wanted:
-        names = ", ".join(_UPDATED)
+    if now.updated_by(wanted) != wanted:
         text = (
-            f"Only these can be updated here: {names}. "
-            "Use setScheduling, setMachineType, attachDisk or detachDisk for the rest"
+            "Only labels, metadata, tags, description, deletionProtection, canIpForward and fields "
+            "that nothing follows from can be updated here: "
+            "use setScheduling, setMachineType, attachDisk or detachDisk for the rest"
         )
         raise ComputeRefusal(Reason.INVALID, text)
-    changed = dataclasses.replace(target.spec, **_updated(wanted))
-    return respec(uow, target, changed, OperationVerb.UPDATE)
-
-
-_UPDATED = (
-    "labels", "metadata", "tags", "description", "deletion_protection", "can_ip_forward", "kept",
-)  # fmt: skip
-
-
-def _updated(spec: InstanceSpec) -> dict[str, Any]:
-    return {name: getattr(spec, name) for name in _UPDATED}
+    return respec(uow, target, target.spec.updated_by(wanted), OperationVerb.UPDATE)
 
 
 def require_stopped(target: Instance, what: str) -> None:

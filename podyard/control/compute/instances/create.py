@@ -34,6 +34,7 @@ from podyard.domain.instances.instance import (
     CPUS_PER_REGION_MAX,
     EACH_FIELD,
     HOSTS_WITHOUT_CHIPS_MAX,
+    LEAST_FIELD,
     POLICIES_FIELD,
     VALID_SECONDS_MAX,
     InstanceRow,
@@ -114,7 +115,7 @@ def bulk_insert(
     least = spec.least_count or len(names)
     if not 0 < least <= len(names):
         why = f"It must be from 1 to {len(names)}, the count."
-        raise invalid_value("minCount", least, why)
+        raise invalid_value(LEAST_FIELD, least, why)
     spec = dataclasses.replace(spec, bulk_count=len(names), least_count=least)
     if len(set(names)) < len(names):
         raise invalid_value(EACH_FIELD, names[0], "Names must be unique.")
@@ -225,6 +226,9 @@ def _check_shared(specs: Sequence[NodeSpec], wanted: Sequence[InstanceRequest]) 
     """Raises `resourceInUseByAnotherResource` for a disk that two of `wanted` would write to."""
     taken: dict[str, str] = {}
     for spec, one in zip(specs, wanted, strict=True):
+        if one.spec.boot.exists and len(one.names) > 1:
+            why = "The instances of a slice cannot boot from one disk."
+            raise invalid_value("disks[0].source", one.spec.boot.name, why)
         for disk in spec.data_disks:
             user = taken.setdefault(disk.source, one.names[0])
             if user != one.names[0] and disk.mode != disks.READ_ONLY:
@@ -235,15 +239,15 @@ def check_policies(uow: UnitOfWork, project: str, spec: InstanceSpec) -> None:
     """Raises INVALID, in Google's words, unless the policies place instances."""
     for path in spec.placement_policies:
         parts = path.split("/")
-        found = (
+        policy = (
             resources.find(uow, project, ResourceKind.RESOURCE_POLICY, parts[3], parts[-1])
             if parts[1] == project and parts[2] == "regions"
             else None
         )
-        if found is None:
+        if policy is None:
             why = "The referenced resource policy resource cannot be found."
             raise invalid_value(f"{POLICIES_FIELD}[0]", path, why)
-        if read_policy(found.spec).workload_type is not None:
+        if read_policy(policy.spec).workload_type is not None:
             raise ComputeRefusal(Reason.INVALID, NO_PLACEMENT)
 
 

@@ -1,12 +1,9 @@
-"""Changes of one field of an instance, which end when they are answered. Each is a function from
-the instance as it is asked for to the one that it becomes, which raises what Compute Engine
-refuses."""
+"""Changes of one field of an instance, which end when they are answered."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from podyard.control.access import identity
 from podyard.control.compute import ports
@@ -16,13 +13,13 @@ from podyard.control.compute.instances.life import look_up
 from podyard.control.platform import operations
 from podyard.db.store.transition import move
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.compute.refusal import ComputeRefusal, Reason, invalid_value
+from podyard.domain.compute.refusal import ComputeRefusal, Reason
 from podyard.domain.fleet import Fleet
-from podyard.domain.instances.instance import POLICIES_FIELD, Instance, InstanceSpec
+from podyard.domain.instances.edits import Edit
+from podyard.domain.instances.instance import Instance
 from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.principal import Principal
 
-Edit = Callable[[InstanceSpec], InstanceSpec]
 # Changes that an instance must be TERMINATED for, with what they are.
 _STOPPED: Mapping[OperationVerb, str] = {
     OperationVerb.SET_MIN_CPU_PLATFORM: "change its minimum CPU platform",
@@ -51,107 +48,6 @@ def change(uow: UnitOfWork, named: Named, verb: OperationVerb, edit: Edit) -> Op
     spec = edit(target.spec)
     create.check_policies(uow, named.project, spec)
     return respec(uow, target, spec, verb)
-
-
-def protect(is_protected: bool) -> Edit:
-    return lambda spec: dataclasses.replace(spec, deletion_protection=is_protected)
-
-
-def keep(fields: Mapping[str, Any]) -> Edit:
-    """Fields that nothing follows from; an empty one is taken away."""
-
-    def edit(spec: InstanceSpec) -> InstanceSpec:
-        both = {**spec.kept, **fields}
-        return dataclasses.replace(spec, kept={name: both[name] for name in both if both[name]})
-
-    return edit
-
-
-def merge(field: str, message: Mapping[str, Any]) -> Edit:
-    """The fields of a message that nothing follows from; those that are left out stay."""
-    return lambda spec: keep({field: {**spec.kept.get(field, {}), **message}})(spec)
-
-
-def add_policies(paths: Sequence[str]) -> Edit:
-    return lambda spec: keep(
-        {POLICIES_FIELD: list(dict.fromkeys([*spec.placement_policies, *paths]))}
-    )(spec)
-
-
-def remove_policies(paths: Sequence[str]) -> Edit:
-    return lambda spec: keep(
-        {POLICIES_FIELD: [one for one in spec.placement_policies if one not in paths]}
-    )(spec)
-
-
-def auto_delete(device_name: str, is_deleted: bool) -> Edit:
-    """Whether a disk goes with its instance."""
-
-    def edit(spec: InstanceSpec) -> InstanceSpec:
-        if device_name == spec.boot.device:
-            return dataclasses.replace(spec, boot=spec.boot._replace(auto_delete=is_deleted))
-        names = [one.device for one in spec.disks]
-        if device_name not in names:
-            why = f"No attached disk found with device name '{device_name}'"
-            raise invalid_value("disk", device_name, why)
-        at = names.index(device_name)
-        changed = spec.disks[at]._replace(auto_delete=is_deleted)
-        disks = (*spec.disks[:at], changed, *spec.disks[at + 1 :])
-        return dataclasses.replace(spec, disks=disks)
-
-    return edit
-
-
-def add_access(interface: str, access: Mapping[str, Any]) -> Edit:
-    def edit(spec: InstanceSpec) -> InstanceSpec:
-        at = _interface(spec, interface)
-        if spec.interfaces[at].has_external_ip:
-            why = "At most one access config currently supported."
-            raise invalid_value("accessConfig", access.get("name", ""), why)
-        return _with_access(spec, at, access)
-
-    return edit
-
-
-def update_access(interface: str, access: Mapping[str, Any]) -> Edit:
-    def edit(spec: InstanceSpec) -> InstanceSpec:
-        at = _interface(spec, interface)
-        name = str(access.get("name") or spec.interfaces[at].access_name)
-        _check_access(spec, at, name)
-        return _with_access(spec, at, {**spec.interfaces[at].access, **access})
-
-    return edit
-
-
-def delete_access(interface: str, name: str) -> Edit:
-    def edit(spec: InstanceSpec) -> InstanceSpec:
-        at = _interface(spec, interface)
-        _check_access(spec, at, name)
-        return _with_access(spec, at, None)
-
-    return edit
-
-
-def _interface(spec: InstanceSpec, name: str) -> int:
-    number = name.removeprefix("nic")
-    if not number.isdigit() or int(number) >= len(spec.interfaces):
-        raise invalid_value("networkInterface", name, "The instance has no such interface.")
-    return int(number)
-
-
-def _check_access(spec: InstanceSpec, at: int, name: str) -> None:
-    one = spec.interfaces[at]
-    if not one.has_external_ip or one.access_name != name:
-        raise invalid_value("accessConfig", name, "The interface has no such access config.")
-
-
-def _with_access(spec: InstanceSpec, at: int, access: Mapping[str, Any] | None) -> InstanceSpec:
-    """The same with an external address, or (None) without one."""
-    changed = spec.interfaces[at]._replace(
-        has_external_ip=access is not None, access=dict(access or {})
-    )
-    interfaces = (*spec.interfaces[:at], changed, *spec.interfaces[at + 1 :])
-    return dataclasses.replace(spec, interfaces=interfaces)
 
 
 def set_machine_type(uow: UnitOfWork, fleet: Fleet, named: Named, machine_type: str) -> Operation:
