@@ -100,8 +100,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Interface(NamedTuple):
-    """A network interface as it was asked for. `extras`, `access`: fields of it, and of its external
-    address, that nothing follows from, as the API has them."""
+    """A network interface as it was asked for. `extras`, `access`: fields of it, and of its
+    external address, that nothing follows from, as the API has them."""
 
     network: str = ""
     subnetwork: str = ""
@@ -208,9 +208,9 @@ DEFAULT_SCHEDULING, DEFAULT_INTERFACE, DEFAULT_BOOT = Scheduling(), Interface(),
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance as a client asks for it. `extras`: fields that nothing follows from, as the API has
-    them. `bulk_count`, `least_count`: of its bulk request, how many instances it asks for, and how
-    many of them must run for it to succeed."""
+    """An instance as a client asks for it. `extras`: fields that nothing follows from, as the API
+    has them. `bulk_count`, `least_count`: of its bulk request, how many instances it asks for, and
+    how many of them must run for it to succeed."""
 
     machine_type: str
     description: str = ""
@@ -301,7 +301,7 @@ class InstanceSpec:
             max_run_seconds=self.scheduling.max_run_seconds,
         )
 
-    def updated_by(self, other: InstanceSpec) -> InstanceSpec:
+    def with_update(self, other: InstanceSpec) -> InstanceSpec:
         """The same with the fields of another one that `instances.update` may change."""
         return dataclasses.replace(self, **{name: getattr(other, name) for name in _UPDATABLE})
 

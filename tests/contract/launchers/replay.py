@@ -41,7 +41,7 @@ def get(path: str, **reads: Expected) -> Call:
     return Call("GET", path, reads=reads)
 
 
-def done(**reads: Expected) -> Call:
+def outcome(**reads: Expected) -> Call:
     """The operation that was begun last, when it has ended well."""
     return Call("GET", "{op}", reads={"status": "DONE", "error": ABSENT, **reads})
 
@@ -50,7 +50,7 @@ def change(verb: str, path: str, body: Any = None, **query: str) -> list[Call]:
     """A change of Compute Engine, and the operation that it begins."""
     reads = {"kind": "compute#operation", "status": one_of("RUNNING", "DONE", "PENDING")}
     keeps = {"op": "selfLink"}
-    return [Call(verb, path, body, reads, keeps, query=query), done()]
+    return [Call(verb, path, body, reads, keeps, query=query), outcome()]
 
 
 def absent(path: str) -> Call:

@@ -177,14 +177,14 @@ def update(
     """Several fields at once; `now`, `wanted`: the instance as it is and as it is to be, both read
     as its message is."""
     _require_account(uow, principal, target)
-    if now.updated_by(wanted) != wanted:
+    if now.with_update(wanted) != wanted:
         text = (
             "Only labels, metadata, tags, description, deletionProtection, canIpForward and fields "
             "that nothing follows from can be updated here: "
             "use setScheduling, setMachineType, attachDisk or detachDisk for the rest"
         )
         raise ComputeRefusal(Reason.INVALID, text)
-    return respec(uow, target, target.spec.updated_by(wanted), OperationVerb.UPDATE)
+    return respec(uow, target, target.spec.with_update(wanted), OperationVerb.UPDATE)
 
 
 def require_stopped(target: Instance, what: str) -> None:

@@ -11,10 +11,12 @@ from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.address import (
     ADDRESSES_MAX,
     EXTERNAL,
+    TYPE_FIELD,
     AddressSpec,
     address_spec,
     free_external,
     internal_in,
+    permission,
 )
 from podyard.domain.compute.network import DEFAULT_NETWORK, subnetwork_spec
 from podyard.domain.compute.place import WHOLE_PROJECT, ComputePlace
@@ -23,6 +25,7 @@ from podyard.domain.compute.resource import ComputeResource, fingerprint_of
 from podyard.domain.fleet import Fleet
 from podyard.domain.lists.pages import RowQuery
 from podyard.domain.machine import ResourceKind
+from podyard.domain.operation import OperationVerb
 from podyard.domain.principal import Principal
 
 ADDRESSES = store.Quota("STATIC_ADDRESSES", ADDRESSES_MAX)
@@ -48,7 +51,7 @@ def insert(
         whole = dataclasses.replace(spec, address=address)
     elif place == WHOLE_PROJECT:
         text = "Internal addresses are those of a subnetwork, and so of a region"
-        raise invalid_value("addressType", spec.address_type, text)
+        raise invalid_value(TYPE_FIELD, spec.address_type, text)
     else:
         whole = _internal(uow, project, place, spec, fleet)
     fields = dataclasses.asdict(whole)
@@ -71,11 +74,6 @@ def _internal(
     return dataclasses.replace(spec, address=address, subnetwork=name)
 
 
-def permission(place: ComputePlace, verb: str) -> str:
-    collection = "globalAddresses" if place == WHOLE_PROJECT else "addresses"
-    return f"compute.{collection}.{verb}"
-
-
 def get(uow: UnitOfWork, project: str, place: ComputePlace, name: str) -> ComputeResource:
     """Raises `notFound`. The caller has checked the permission."""
     return store.find(uow, project, ResourceKind.ADDRESS, place, name)
@@ -96,7 +94,9 @@ def set_labels(
     fingerprint: str,
 ) -> ComputeResource:
     project = address.project
-    principal.require(permission(address.where, "setLabels"), project, f"projects/{project}")
+    principal.require(
+        permission(address.where, OperationVerb.SET_LABELS), project, f"projects/{project}"
+    )
     spec = address_spec(address)
     require_fingerprint("labels", fingerprint, fingerprint_of(spec.labels))
     changed = dataclasses.replace(spec, labels=dict(labels))
