@@ -197,7 +197,7 @@ def _insert(call: ComputeCall) -> Change:
     )
 
 
-# What groups keep as it was said: their instances change only when somebody asks.
+# Fields that a group keeps as they were said: its instances do not change by themselves.
 _EXTRA_FIELDS = (
     "allInstancesConfig", "autoHealingPolicies", "distributionPolicy",
     "listManagedInstancesResults", "namedPorts", "standbyPolicy", "updatePolicy",

@@ -117,7 +117,7 @@ class NodeFacts:
     own: tuple[Mapping[str, Any], ...] = ()
 
     def of_host(self, index: int) -> NodeFacts:
-        """The same as one host knows it: with metadata and tags of its own."""
+        """The same as one host knows it: with its metadata and tags."""
         own = self.own[index] if index < len(self.own) else {}
         if not own:
             return self

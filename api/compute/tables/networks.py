@@ -75,7 +75,7 @@ compute.networks.update | Changes a network.
 networks.delete | DELETE | projects/{project}/global/networks/{network} | @change | | Operation | \
 compute.networks.delete | Deletes a network.
 networks.switchToCustomMode | POST | projects/{project}/global/networks/{network}/switchToCustomMode | @change | | \
-Operation | compute.networks.switchToCustomMode | Makes the subnetworks of a network ones of its own.
+Operation | compute.networks.switchToCustomMode | Stores the subnetworks of a network of auto mode.
 networks.getEffectiveFirewalls | GET | projects/{project}/global/networks/{network}/getEffectiveFirewalls | | | \
 NetworksGetEffectiveFirewallsResponse | compute.networks.getEffectiveFirewalls | Shows the rules of a network.
 subnetworks.list | GET | projects/{project}/regions/{region}/subnetworks | @list | | Subnetwork[] | \
