@@ -8,6 +8,7 @@ from functools import partial
 from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
 from podyard.api.compute.resources import change, head, row_list, without_empty
 from podyard.control.compute.network import addresses
+from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.address import EXTERNAL, INTERNAL, AddressSpec, address_spec
 from podyard.domain.compute.network import name_in
 from podyard.domain.compute.place import link
@@ -37,8 +38,8 @@ def _show(address: ComputeResource) -> Answer:
 
 
 def _list(call: ComputeCall) -> Answer:
-    region = None if call.is_aggregated else call.place.name
-    return page(call, row_list(partial(addresses.page, project=call.project, region=region), _show))
+    place = None if call.is_aggregated else call.place.name
+    return page(call, row_list(partial(addresses.page, project=call.project, place=place), _show))
 
 
 def _get(call: ComputeCall) -> Answer:
@@ -83,10 +84,28 @@ def _delete(call: ComputeCall) -> Change:
     )
 
 
+def _set_labels(call: ComputeCall) -> Change:
+    labels, fingerprint = call.body.get("labels", {}), call.body.get("labelFingerprint", "")
+    check_labels(labels)
+
+    def act(uow: UnitOfWork) -> ComputeResource:
+        address = addresses.get(uow, call.project, call.place, call.id)
+        return addresses.set_labels(uow, call.principal, address, labels, fingerprint)
+
+    return change(call, OperationVerb.SET_LABELS, act)
+
+
 HANDLERS: Mapping[str, Handler] = {
-    "addresses.list": _list,
     "addresses.aggregatedList": _list,
-    "addresses.get": _get,
-    "addresses.insert": _insert,
-    "addresses.delete": _delete,
+    **{
+        f"{collection}.{name}": handler
+        for collection in ("addresses", "globalAddresses")
+        for name, handler in (
+            ("list", _list),
+            ("get", _get),
+            ("insert", _insert),
+            ("delete", _delete),
+            ("setLabels", _set_labels),
+        )
+    },
 }

@@ -167,7 +167,7 @@ def page(call: ComputeCall, rows: RowList[T]) -> Answer:
 def _list_answer(
     call: ComputeCall, items: Sequence[tuple[ComputePlace, Answer]], token: str | None
 ) -> Answer:
-    kind = list_kind(call.method)
+    kind = list_kind(call.method).replace("sListResponse", "List")
     answer: Answer = {
         "kind": f"compute#{kind[0].lower()}{kind[1:]}",
         "id": call.path,

@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from podyard.api.compute.call import Answer, ComputeCall, Handler, page
+from podyard.api.compute.resources import show_quota
 from podyard.api.wire.row_lists import RowList
+from podyard.control.compute.instances import region_quotas
 from podyard.domain.compute import catalogue, images
 from podyard.domain.compute.catalogue import OfferedMachine, OfferedType
 from podyard.domain.compute.images import PublicImage
@@ -90,6 +92,8 @@ def _zones(call: ComputeCall) -> list[CatalogueItem]:
 
 
 def _regions(call: ComputeCall) -> list[CatalogueItem]:
+    regions = catalogue.regions(call.fleet)
+    uses = call.read(lambda uow: region_quotas.quotas(uow, call.project, list(regions)))
     return [
         _item(
             call,
@@ -99,10 +103,11 @@ def _regions(call: ComputeCall) -> list[CatalogueItem]:
             {
                 "description": region,
                 "status": "UP",
+                "quotas": [show_quota(use) for use in uses.get(region, ())],
                 "zones": [link(f"projects/{call.project}/zones/{zone}") for zone in zones],
             },
         )
-        for region, zones in catalogue.regions(call.fleet).items()
+        for region, zones in regions.items()
     ]
 
 

@@ -6,21 +6,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
+from podyard.api.compute.resources import FILTERED
 from podyard.api.wire.row_lists import RowList
 from podyard.base.errors import invalid
 from podyard.control.compute import persistent_disks
 from podyard.control.compute.persistent_disks import DiskRequest, ShownDisk
 from podyard.control.platform import operations
 from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.catalogue import number_of
+from podyard.domain.compute.images import find_named
 from podyard.domain.compute.place import ComputePlace, PlaceLevel, link
 from podyard.domain.disk import Disk
-from podyard.domain.lists.filters import LABELS
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation, OperationTarget, OperationVerb
 from podyard.http.texts import check_description, check_labels
 
-_COPIED = ("sourceImage", "sourceSnapshot", "sourceDisk")
+_COPIED = ("sourceSnapshot", "sourceDisk", "sourceInstantSnapshot", "sourceStorageObject")
 
 
 def to_api_disk(shown: ShownDisk) -> Answer:
@@ -39,9 +41,15 @@ def to_api_disk(shown: ShownDisk) -> Answer:
         "type": f"{zone}/diskTypes/{disk.type}",
         "labels": dict(disk.labels),
         "labelFingerprint": disk.label_fingerprint,
-        "users": list(shown.users),
+        # Nodes of the Cloud TPU API have no URL here.
+        "users": [link(one) if "/instances/" in one else one for one in shown.users],
         "physicalBlockSizeBytes": "4096",
+        **_source(disk.source),
     }
+
+
+def _source(path: str) -> Answer:
+    return {"sourceImage": link(path), "sourceImageId": str(number_of(path))} if path else {}
 
 
 def _mark(shown: ShownDisk, order: Order) -> RowMark:
@@ -64,7 +72,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_mark,
             show=to_api_disk,
             place=lambda shown: ComputePlace(PlaceLevel.ZONE, shown.disk.zone),
-            fields={"name": "name", LABELS: LABELS},
+            fields={**FILTERED, "status": "status"},
         ),
     )
 
@@ -127,20 +135,22 @@ def _set_labels(call: ComputeCall) -> Change:
 def _request(call: ComputeCall) -> DiskRequest:
     body = call.body
     for name in _COPIED:
-        if body.get(name) or call.query.get(name):
-            raise invalid(
-                f"{name}: disks of Podyard hold nothing and are made blank: leave it out", name
-            )
+        if body.get(name):
+            raise invalid(f"{name}: Podyard makes disks blank or of an image: leave it out", name)
     labels, description = body.get("labels", {}), body.get("description", "")
     check_labels(labels)
     check_description(description)
     size = body.get("sizeGb")
+    image = find_named(body.get("sourceImage") or call.query.get("sourceImage") or "")
+    if size is None and image is not None:
+        size = image.disk_gb
     return DiskRequest(
         call.require("name"),
         body.get("type", "").rpartition("/")[2],
         None if size is None else int(size),
         description,
         labels,
+        "" if image is None else image.path,
     )
 
 

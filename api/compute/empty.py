@@ -16,15 +16,27 @@ _PATH = re.compile(
 # What a project has lists of, with the name of one, as googleapis.com says `kind` (discovery
 # document, compute v1).
 _COLLECTIONS = {
+    "autoscalers": "autoscaler",
+    "backendServices": "backendService",
+    "disks": "disk",  # of regions: those of zones are served
+    "forwardingRules": "forwardingRule",
     "instanceGroupManagers": "instanceGroupManager",
     "instanceGroups": "instanceGroup",
     "instanceTemplates": "instanceTemplate",
     "instances": "instance",
+    "instantSnapshots": "instantSnapshot",
+    "machineImages": "machineImage",
+    "networkEndpointGroups": "networkEndpointGroup",
+    "nodeGroups": "nodeGroup",
     "reservations": "reservation",
     "resourcePolicies": "resourcePolicy",
     "snapshots": "snapshot",
+    "sslCertificates": "sslCertificate",
+    "targetPools": "targetPool",
+    "vpnGateways": "vpnGateway",
+    "vpnTunnels": "vpnTunnel",
 }
-_OTHER_KIND_IN_REGIONS = frozenset({"instanceGroupManagers", "instanceGroups"})
+_OTHER_KIND_IN_REGIONS = frozenset({"autoscalers", "instanceGroupManagers", "instanceGroups"})
 
 
 def answer(verb: str, path: str) -> tuple[int, dict[str, Any]] | None:

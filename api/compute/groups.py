@@ -11,7 +11,7 @@ from podyard.api.compute.errors import operation_code
 from podyard.api.compute.resources import head, mark_of
 from podyard.api.wire.row_lists import RowList
 from podyard.control.compute.instances import groups, templates
-from podyard.domain.compute.place import link, path_of, place_named
+from podyard.domain.compute.place import link, place_named, whole_path
 from podyard.domain.compute.refusal import field_required
 from podyard.domain.compute.resource import ComputeResource
 from podyard.domain.instances.group import (
@@ -23,6 +23,7 @@ from podyard.domain.instances.group import (
     TargetSizeMode,
 )
 from podyard.domain.instances.instance import Instance, InstanceStatus
+from podyard.domain.lists.filters import CREATED
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation
@@ -66,7 +67,7 @@ def _resource_handlers(
                 mark=mark_of,
                 show=to_api_resource,
                 place=lambda shown: shown.where,
-                fields={"name": "name"},
+                fields={"name": "name", "creationTimestamp": CREATED},
             ),
         )
 
@@ -128,6 +129,7 @@ def to_api_group(shown: ManagedGroup) -> Answer:
         "currentActions": _current_actions(shown),
         "status": status,
     }
+    answer |= spec.extras
     if spec.workload_policy:
         answer |= {"resourcePolicies": {"workloadPolicy": link(spec.workload_policy)}}
     return answer
@@ -160,7 +162,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_group_mark,
             show=to_api_group,
             place=lambda shown: place_named(shown.row.place),
-            fields={"name": "name"},
+            fields={"name": "name", "creationTimestamp": CREATED},
         ),
     )
 
@@ -186,7 +188,7 @@ def _insert(call: ComputeCall) -> Change:
     url = _template_url(body)
     if not url:
         call.require("instanceTemplate")
-    spec = _merge(GroupSpec(path_of(url), body.get("baseInstanceName", "")), body)
+    spec = _merge(call, GroupSpec("", body.get("baseInstanceName", "")))
     request = GroupRequest(name, spec, int(body.get("targetSize", 0)))
     return call.begin(
         lambda uow: groups.insert(
@@ -195,23 +197,32 @@ def _insert(call: ComputeCall) -> Change:
     )
 
 
-def _merge(spec: GroupSpec, body: Mapping[str, Any]) -> GroupSpec:
-    """The group with what a message says of it."""
+# Fields that a group keeps as they were said: its instances do not change by themselves.
+_EXTRA_FIELDS = (
+    "allInstancesConfig", "autoHealingPolicies", "distributionPolicy",
+    "listManagedInstancesResults", "namedPorts", "standbyPolicy", "updatePolicy",
+)  # fmt: skip
+
+
+def _merge(call: ComputeCall, spec: GroupSpec) -> GroupSpec:
+    """The group with what the body says of it."""
+    body = call.body
     policies, size_policy = body.get("resourcePolicies"), body.get("targetSizePolicy")
     lifecycle = body.get("instanceLifecyclePolicy", {})
     url = _template_url(body)
     return GroupSpec(
-        template=path_of(url) if url else spec.template,
+        template=whole_path(url, call.project) if url else spec.template,
         base_name=spec.base_name,
         mode=spec.mode
         if size_policy is None
         else TargetSizeMode(size_policy.get("mode", spec.mode)),
         workload_policy=spec.workload_policy
         if policies is None
-        else path_of(policies.get("workloadPolicy", "")),
+        else whole_path(policies.get("workloadPolicy", ""), call.project),
         topology=spec.topology,
         description=body.get("description", spec.description),
         on_failure=FailureAction(lifecycle.get("defaultActionOnFailure", spec.on_failure)),
+        extras={**spec.extras, **{name: body[name] for name in _EXTRA_FIELDS if name in body}},
     )
 
 
@@ -221,7 +232,7 @@ def _patch(call: ComputeCall) -> Change:
 
     def work(uow: Any) -> Operation:
         row: GroupRow = groups.look_up_group(uow, call.principal, "update", *_of(call)[1:])
-        request = GroupRequest(row.name, _merge(row.spec, body), size)
+        request = GroupRequest(row.name, _merge(call, row.spec), size)
         return groups.patch(uow, call.fleet, call.principal, call.project, call.place.name, request)
 
     return call.begin(work)
@@ -239,9 +250,7 @@ def _resize(call: ComputeCall) -> Change:
 
 
 def _delete_instances(call: ComputeCall) -> Change:
-    paths = [path_of(url) for url in call.require("instances")]
-    row = f"projects/{call.project}"
-    whole = [path if path.startswith("projects/") else f"{row}/{path}" for path in paths]
+    whole = [whole_path(url, call.project) for url in call.require("instances")]
     return call.begin(lambda uow: groups.delete_instances(uow, call.fleet, *_of(call), whole))
 
 
@@ -278,10 +287,6 @@ def _failure(one: Operation) -> Answer:
     }
 
 
-def _resize_request(call: ComputeCall) -> Change:
-    return call.begin(lambda uow: groups.refuse_resize_request(uow, *_of(call)))
-
-
 _OF_GROUPS: Mapping[str, Handler] = {
     "list": _list,
     "get": _get,
@@ -300,7 +305,6 @@ HANDLERS: Mapping[str, Handler] = {
     ),
     **_resource_handlers("resourcePolicies", ResourceKind.RESOURCE_POLICY),
     "instanceGroupManagers.aggregatedList": _list,
-    "instanceGroupManagerResizeRequests.insert": _resize_request,
     **{
         f"{prefix}.{name}": handler
         for prefix in ("instanceGroupManagers", "regionInstanceGroupManagers")

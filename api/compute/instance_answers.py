@@ -9,12 +9,14 @@ from podyard.domain.compute.place import link, path_of
 from podyard.domain.compute.resource import fingerprint_of
 from podyard.domain.fleet import region_of
 from podyard.domain.instances.instance import (
+    POLICIES_FIELD,
     AttachedDisk,
     Instance,
     InstanceSpec,
     Interface,
     Scheduling,
 )
+from podyard.domain.instances.messages import EXTRA_FIELDS
 from podyard.domain.node import UsageClass
 
 
@@ -45,6 +47,8 @@ def to_api_instance(shown: Instance) -> Answer:
             "items": [{"key": key, "value": value} for key, value in sorted(spec.metadata.items())],
         },
         "scheduling": to_api_scheduling(spec.scheduling),
+        "shieldedInstanceConfig": {**_SHIELDED, **spec.extras.get("shieldedInstanceConfig", {})},
+        "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
         "networkInterfaces": [
             _interface(shown, one, number) for number, one in enumerate(spec.interfaces)
         ],
@@ -58,10 +62,21 @@ def to_api_instance(shown: Instance) -> Answer:
         "lastStartTimestamp": "" if node.ready_since is None else node.ready_since.rfc3339(),
     }
     if spec.service_account or spec.scopes:
-        account = {"email": spec.service_account or "default", "scopes": list(spec.scopes)}
-        answer |= {"serviceAccounts": [account]}
+        email = spec.service_account or shown.default_account
+        answer |= {"serviceAccounts": [{"email": email, "scopes": list(spec.scopes)}]}
+    answer |= {
+        name: spec.extras[name]
+        for name in EXTRA_FIELDS
+        if name in spec.extras and name not in answer
+    }
+    if spec.placement_policies:
+        answer |= {POLICIES_FIELD: [link(path) for path in spec.placement_policies]}
     answer |= {name: value for name, value in more.items() if value}
     return answer | {"fingerprint": fingerprint_of([*spec.labels.items(), *spec.metadata.items()])}
+
+
+# As a new instance has it (seen, August 2026).
+_SHIELDED = {"enableIntegrityMonitoring": True, "enableSecureBoot": False, "enableVtpm": True}
 
 
 def to_api_scheduling(scheduling: Scheduling) -> Answer:
@@ -91,6 +106,7 @@ def _interface(shown: Instance, asked: Interface, number: int) -> Answer:
         "network": link(network),
         "subnetwork": link(subnetwork),
         "stackType": "IPV4_ONLY",
+        **asked.extras,
         "fingerprint": fingerprint_of([network, subnetwork]),
     }
     if shown.internal_ip:
@@ -99,8 +115,9 @@ def _interface(shown: Instance, asked: Interface, number: int) -> Answer:
         config = {
             "kind": "compute#accessConfig",
             "type": "ONE_TO_ONE_NAT",
-            "name": "External NAT",
+            "name": asked.access_name,
             "networkTier": "PREMIUM",
+            **asked.access,
         }
         address = {"natIP": shown.external_ip} if shown.external_ip else {}
         answer |= {"accessConfigs": [config | address]}
@@ -117,14 +134,14 @@ def _path(asked: str, project: str, collection: str) -> str:
 def _disks(shown: Instance, spec: InstanceSpec) -> Iterator[Answer]:
     row, boot = shown.row, spec.boot
     path = spec.boot_path(row.project, row.zone, row.name)
-    first = AttachedDisk(path, device_name="persistent-disk-0", auto_delete=boot.auto_delete)
+    first = AttachedDisk(path, device_name=boot.device, auto_delete=boot.auto_delete)
     for number, disk in enumerate((first, *spec.disks)):
         yield {
             "kind": "compute#attachedDisk",
             "type": "PERSISTENT",
             "mode": disk.mode,
             "source": link(disk.source),
-            "deviceName": disk.device_name or disk.source.rpartition("/")[2],
+            "deviceName": disk.device,
             "index": number,
             "boot": number == 0,
             "autoDelete": disk.auto_delete,

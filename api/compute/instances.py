@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from podyard.api.compute import instance_edits
 from podyard.api.compute.call import Answer, Change, ComputeCall, Handler, page
 from podyard.api.compute.instance_answers import to_api_instance
+from podyard.api.compute.resources import FILTERED
 from podyard.api.wire.row_lists import RowList
 from podyard.control.compute.instances import changes, create, life, templates
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.compute.place import ComputePlace, PlaceLevel, link, path_of
+from podyard.domain.compute.place import ComputePlace, PlaceLevel, link, whole_path
 from podyard.domain.compute.refusal import field_required, invalid_value
 from podyard.domain.instances.instance import Instance, InstanceSpec
 from podyard.domain.instances.messages import (
@@ -19,7 +22,6 @@ from podyard.domain.instances.messages import (
     read_metadata,
     read_scheduling,
 )
-from podyard.domain.lists.filters import LABELS
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation
@@ -44,7 +46,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_mark,
             show=to_api_instance,
             place=lambda shown: ComputePlace(PlaceLevel.ZONE, shown.row.zone),
-            fields={"name": "name", LABELS: LABELS},
+            fields={**FILTERED, "status": "status"},
         ),
     )
 
@@ -75,7 +77,7 @@ def _with_template(
     """The instance of a message, over what a template says."""
     if not url:
         return read_spec(call, message)
-    kind, path = ResourceKind.INSTANCE_TEMPLATE, path_of(url)
+    kind, path = ResourceKind.INSTANCE_TEMPLATE, whole_path(url, call.project)
     template = templates.find(uow, call.project, kind, path, "sourceInstanceTemplate")
     return read_spec(call, {**template.spec.get("properties", {}), **message})
 
@@ -102,9 +104,11 @@ def _bulk_insert(call: ComputeCall) -> Change:
     if not url and not properties:
         raise field_required("instanceProperties")
     names = _bulk_names(body)
+    least = int(body.get("minCount", 0))
 
     def work(uow: UnitOfWork) -> Operation:
-        spec = _with_template(uow, call, url, properties)
+        template = _with_template(uow, call, url, properties)
+        spec = dataclasses.replace(template, least_count=least)
         return create.bulk_insert(
             uow, call.fleet, call.principal, call.project, call.place.name, names, spec
         )
@@ -116,9 +120,6 @@ def _bulk_names(body: Mapping[str, Any]) -> list[str]:
     """The names that a request gives, or makes of a pattern such as `vm-###`."""
     each: Mapping[str, Any] = body.get("perInstanceProperties", {})
     count = int(body.get("count", 0)) or len(each)
-    least = int(body.get("minCount", 0)) or count
-    if least != count:
-        raise invalid_value("minCount", least, "Podyard makes all instances of a request or none.")
     if each:
         return [said.get("name") or key for key, said in sorted(each.items())]
     pattern: str = body.get("namePattern", "")
@@ -209,8 +210,20 @@ def _detach_disk(call: ComputeCall) -> Change:
 
 
 def _update(call: ComputeCall) -> Change:
-    spec = read_spec(call, call.body)
-    return call.begin(lambda uow: changes.update(uow, *_of(call), spec))
+    """Fields that the body leaves out are emptied where they can be updated, and stay otherwise."""
+
+    def work(uow: UnitOfWork) -> Operation:
+        principal, *place = _of(call)
+        target = life.look_up(uow, principal, "compute.instances.update", *place)
+        shown = to_api_instance(target)
+        stays = {name: value for name, value in shown.items() if name not in _EMPTIED}
+        now, wanted = read_spec(call, shown), read_spec(call, {**stays, **call.body})
+        return changes.update(uow, principal, target, now, wanted)
+
+    return call.begin(work)
+
+
+_EMPTIED = ("labels", "metadata", "tags", "description", "deletionProtection", "canIpForward")
 
 
 def _serial_output(call: ComputeCall) -> Answer:
@@ -241,6 +254,7 @@ def _guest_attributes(call: ComputeCall) -> Answer:
 
 
 HANDLERS: Mapping[str, Handler] = {
+    **instance_edits.HANDLERS,
     "instances.list": _list,
     "instances.aggregatedList": _list,
     "instances.get": _get,

@@ -213,13 +213,66 @@ def _delete_subnetwork(call: ComputeCall) -> Change:
     )
 
 
+def _switch(call: ComputeCall) -> Change:
+    return change(
+        call,
+        OperationVerb.SWITCH_TO_CUSTOM_MODE,
+        lambda uow: networks.switch_to_custom_mode(
+            uow, call.principal, call.project, call.id, call.fleet
+        ),
+    )
+
+
+def _expand(call: ComputeCall) -> Change:
+    ip_range = str(range_of(call.require("ipCidrRange"), "ipCidrRange"))
+    return change(
+        call,
+        OperationVerb.EXPAND_RANGE,
+        lambda uow: networks.expand_subnetwork(
+            uow, call.principal, _find_subnetwork(call, uow), ip_range, call.fleet
+        ),
+    )
+
+
+def _set_private_access(call: ComputeCall) -> Change:
+    def act(uow: UnitOfWork) -> ComputeResource:
+        subnetwork = _find_subnetwork(call, uow)
+        spec = _subnetwork(call, subnetwork_spec(subnetwork))
+        permission = "compute.subnetworks.setPrivateIpGoogleAccess"
+        return networks.patch_subnetwork(uow, call.principal, subnetwork, spec, permission)
+
+    return change(call, OperationVerb.SET_PRIVATE_ACCESS, act)
+
+
+def _show_usable(subnetwork: ComputeResource) -> Answer:
+    spec = subnetwork_spec(subnetwork)
+    return {
+        "network": network_link(subnetwork.project, spec.network),
+        "subnetwork": link(subnetwork.path),
+        "ipCidrRange": spec.ip_range,
+        "purpose": spec.purpose,
+        "stackType": spec.stack_type,
+    }
+
+
+def _list_usable(call: ComputeCall) -> Answer:
+    def rows(uow: UnitOfWork) -> list[ComputeResource]:
+        return networks.all_subnetworks(uow, call.project, call.fleet)
+
+    return page(call, whole_list(rows, _show_usable))
+
+
 HANDLERS: Mapping[str, Handler] = {
     "networks.list": _list,
     "networks.get": _get,
     "networks.insert": _insert,
     "networks.patch": _patch,
     "networks.delete": _delete,
+    "networks.switchToCustomMode": _switch,
     "subnetworks.list": _list_subnetworks,
+    "subnetworks.listUsable": _list_usable,
+    "subnetworks.expandIpCidrRange": _expand,
+    "subnetworks.setPrivateIpGoogleAccess": _set_private_access,
     "subnetworks.aggregatedList": _list_subnetworks,
     "subnetworks.get": _get_subnetwork,
     "subnetworks.insert": _insert_subnetwork,

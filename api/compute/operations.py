@@ -15,6 +15,7 @@ from podyard.api.wire.row_lists import RowList
 from podyard.base import error_details
 from podyard.control.platform import operations
 from podyard.domain.compute.place import PlaceLevel, link, place_named
+from podyard.domain.lists.filters import CREATED
 from podyard.domain.lists.pages import Order, RowMark, time_mark
 from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation, OperationVerb
@@ -105,7 +106,7 @@ def _list(call: ComputeCall) -> Answer:
             mark=_mark,
             show=to_api_operation,
             place=lambda operation: place_named(operation.zone),
-            fields={"name": "name"},
+            fields={"name": "name", "status": "status", "insertTime": CREATED},
             default=Order.NEWEST,
         ),
     )

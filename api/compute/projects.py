@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podyard.api.compute.call import Answer, Change, ComputeCall, Handler
+from podyard.api.compute.resources import show_quota
 from podyard.control.compute import compute_projects
 from podyard.control.compute.compute_projects import ComputeProject
 from podyard.control.compute.network import quotas
@@ -37,14 +38,7 @@ def _get(call: ComputeCall) -> Answer:
             "fingerprint": project.fingerprint,
             "items": items,
         },
-        "quotas": [
-            {
-                "metric": use.quota.metric,
-                "limit": float(use.quota.limit),
-                "usage": float(use.usage),
-            }
-            for use in uses
-        ],
+        "quotas": [show_quota(use) for use in uses],
         "selfLink": link(f"projects/{call.project}"),
     }
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from podyard.api.compute.call import Answer, Change, ComputeCall
 from podyard.api.wire.row_lists import RowList
 from podyard.control.compute.network import store
+from podyard.control.compute.network.quotas import QuotaUse
 from podyard.control.platform import operations
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.place import PlaceLevel, link
 from podyard.domain.compute.resource import ComputeResource
-from podyard.domain.lists.filters import LABELS
+from podyard.domain.lists.filters import CREATED, LABELS
 from podyard.domain.lists.pages import Order, RowMark, RowQuery, cut_listed, time_mark
 from podyard.domain.operation import Operation, OperationVerb
+
+# The fields that the database tests, of every kind that has labels.
+FILTERED: Mapping[str, str] = {"name": "name", "creationTimestamp": CREATED, LABELS: LABELS}
 
 
 def head(resource: ComputeResource) -> Answer:
@@ -46,9 +50,7 @@ def row_list(
     show: Callable[[ComputeResource], Answer],
 ) -> RowList[ComputeResource]:
     """A list that the database cuts."""
-    return RowList(
-        rows, mark_of, show, lambda one: one.where, fields={"name": "name", LABELS: LABELS}
-    )
+    return RowList(rows, mark_of, show, lambda one: one.where, fields=FILTERED)
 
 
 def whole_list(
@@ -73,6 +75,11 @@ def change(
         return operations.complete(uow, store.target_of(act(uow)), verb)
 
     return call.begin(work)
+
+
+def show_quota(use: QuotaUse) -> Answer:
+    quota = use.quota
+    return {"metric": quota.metric, "limit": float(quota.limit), "usage": float(use.usage)}
 
 
 def without_empty(shown: Mapping[str, object]) -> Answer:

@@ -26,6 +26,7 @@ from podyard.api.compute import (
     networks,
     operations,
     projects,
+    resize_requests,
     routing,
 )
 from podyard.api.compute.call import Change, Handler, read_call, selection_of
@@ -46,6 +47,7 @@ HANDLERS: Mapping[str, Handler] = {
     **instances.HANDLERS,
     **operations.HANDLERS,
     **projects.HANDLERS,
+    **resize_requests.HANDLERS,
     **routing.HANDLERS,
 }
 _VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]

@@ -27,6 +27,11 @@ _TEXTS: Mapping[str, str] = {
 }
 # Collections whose lists have messages of their own, next to those of zones.
 _REGIONAL_LISTS = ("regionInstanceGroupManagers",)
+# Lists whose messages have other names than those that follow.
+_LIST_NAMES: Mapping[str, str] = {
+    "subnetworks.listUsable": "UsableSubnetworksAggregatedList",
+    "instanceGroupManagerResizeRequests.list": "InstanceGroupManagerResizeRequestsListResponse",
+}
 _ALWAYS_REACHED = ("InstanceTemplate",)  # no place that is down hides any of these
 _FIELD = re.compile(r"(\w+)(?::([^!\s]*))?(!?)")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -72,7 +77,7 @@ def vocabulary() -> Vocabulary:
     for method in methods():
         for message in _list_messages(method):
             messages.setdefault(message.name, message)
-    return Vocabulary("google.cloud.compute.v1", messages, enums)
+    return Vocabulary("google.cloud.compute.v1", messages, enums, is_lenient=True)
 
 
 @functools.cache
@@ -130,6 +135,8 @@ def _fields(message: str, text: str, enums: dict[str, Mapping[str, int]]) -> Ite
 def list_kind(method: ComputeMethod) -> str:
     """The name of the message that a list answers with: `DiskList`, `DiskAggregatedList`."""
     item = method.answer[:-2]
+    if method.id in _LIST_NAMES:
+        return _LIST_NAMES[method.id]
     if method.collection in _REGIONAL_LISTS:
         return f"Region{item}List"
     return f"{item}AggregatedList" if method.answer.endswith("{}") else f"{item}List"

@@ -188,6 +188,8 @@ def _single(
         return _enum(words, field, known, value, here, problems)
     reader = _READERS.get(field.type)
     if reader is None:
+        if words.is_lenient and isinstance(value, list) and not field.repeated:
+            value = _join(value)
         return _read(words, field.type, value, here, problems, depth + 1)
     try:
         kept = reader(value)
@@ -195,6 +197,14 @@ def _single(
         problems.wrong(here, _TYPE_NAMES.get(field.type, field.type), value)
         return None
     return kept if field.optional or kept != _DEFAULTS.get(field.type) else None
+
+
+def _join(items: list[object]) -> object:
+    """The fields of messages in a list as one message; what is no such list stays as it is."""
+    messages = [item for item in items if isinstance(item, Mapping)]
+    if len(messages) < len(items):
+        return items
+    return {name: value for message in messages for name, value in message.items()}
 
 
 def _enum(
@@ -208,7 +218,8 @@ def _enum(
     if isinstance(value, int) and not isinstance(value, bool):
         name = words.enum_names[field.type].get(value)
     else:
-        name = value if isinstance(value, str) and value in known else None
+        text = value.upper() if words.is_lenient and isinstance(value, str) else value
+        name = text if isinstance(text, str) and text in known else None
     if name is None:
         problems.wrong(here, words.type_url(field.type), value)
         return None

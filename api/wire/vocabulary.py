@@ -53,11 +53,14 @@ class MessageSchema:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """`package`: of the types of messages, as errors name them. `enums`: names and numbers."""
+    """`package`: of the types of messages, as errors name them. `enums`: names and numbers.
+    `is_lenient`: it is read as Compute Engine reads: enums in any case, and a list of messages
+    where one belongs, whose fields count together."""
 
     package: str
     messages: Mapping[str, MessageSchema]
     enums: Mapping[str, Mapping[str, int]]
+    is_lenient: bool = False
 
     def type_url(self, name: str) -> str:
         return f"type.googleapis.com/{self.package}.{name}"

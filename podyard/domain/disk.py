@@ -22,7 +22,8 @@ DISKS_PER_PROJECT_MAX = 1000  # one answer lists them all
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
     """`usage_version`: how many usage events it has. `agent_id`: the agent that has its contents;
-    None: it has none yet."""
+    None: it has none yet. `source`: the path of the image that it was made of; empty: it was made
+    blank."""
 
     disk_key: str
     project: str
@@ -37,6 +38,7 @@ class Disk:
     created_by: str
     usage_version: int
     agent_id: str | None = None
+    source: str = ""
 
     @property
     def path(self) -> str:

@@ -87,7 +87,7 @@ class NodeFacts:
     got notice that it will be. `host_addresses`: where each host listens on this machine.
     `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts).
     `instance_names`, `instance_numbers`, `machine_type`: of Compute Engine's instances, whose hosts
-    these are; else empty."""
+    these are; else empty. `own`: what single instances of a slice have for themselves."""
 
     node_key: str
     project: str
@@ -119,6 +119,14 @@ class NodeFacts:
     instance_names: tuple[str, ...] = ()
     instance_numbers: tuple[int, ...] = ()
     machine_type: str = ""
+    own: tuple[Mapping[str, Any], ...] = ()
+
+    def of_host(self, index: int) -> NodeFacts:
+        """The same as one host knows it: with its metadata and tags."""
+        own = self.own[index] if index < len(self.own) else {}
+        if not own:
+            return self
+        return dataclasses.replace(self, metadata=own["metadata"], tags=tuple(own["tags"]))
 
     @property
     def kind(self) -> AcceleratorType:
@@ -141,13 +149,16 @@ class NodeFacts:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:24]
 
 
+_OF_INSTANCES = ("instance_names", "instance_numbers", "own")
+
+
 def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
     names = (
         "tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down",
         "host_addresses",
     )  # fmt: skip
     several = {name: tuple(data[name]) for name in names}
-    several |= {name: tuple(data.get(name, ())) for name in ("instance_names", "instance_numbers")}
+    several |= {name: tuple(data.get(name, ())) for name in _OF_INSTANCES}
     multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
     disks = tuple(
         HostDisk(**{**disk, "names": tuple(disk["names"]), "hosts": tuple(disk["hosts"])})

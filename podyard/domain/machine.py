@@ -30,6 +30,7 @@ class ResourceKind(StrEnum):
     INSTANCE_TEMPLATE = "instanceTemplate"
     INSTANCE_GROUP_MANAGER = "instanceGroupManager"
     RESOURCE_POLICY = "resourcePolicy"
+    RESIZE_REQUEST = "resizeRequest"
 
     @property
     def is_of_compute(self) -> bool:

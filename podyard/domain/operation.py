@@ -49,6 +49,22 @@ class OperationVerb(StrEnum):
     ATTACH_DISK = "attachDisk"
     DETACH_DISK = "detachDisk"
     SET_COMMON_METADATA = "setCommonInstanceMetadata"
+    SET_DELETION_PROTECTION = "setDeletionProtection"
+    SET_DISK_AUTO_DELETE = "setDiskAutoDelete"
+    SET_MIN_CPU_PLATFORM = "setMinCpuPlatform"
+    UPDATE_DISPLAY_DEVICE = "updateDisplayDevice"
+    UPDATE_SHIELDED_CONFIG = "updateShieldedInstanceConfig"
+    ADD_ACCESS_CONFIG = "addAccessConfig"
+    DELETE_ACCESS_CONFIG = "deleteAccessConfig"
+    UPDATE_ACCESS_CONFIG = "updateAccessConfig"
+    ADD_RESOURCE_POLICIES = "addResourcePolicies"
+    REMOVE_RESOURCE_POLICIES = "removeResourcePolicies"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    EXPAND_RANGE = "expandIpCidrRange"
+    SET_PRIVATE_ACCESS = "setPrivateIpGoogleAccess"
+    SWITCH_TO_CUSTOM_MODE = "switchToCustomMode"
+    CANCEL = "cancel"
 
 
 OPERATION = Machine(

@@ -275,7 +275,7 @@ class HostServer:
         for host_id, host in list(self._hosts.items()):
             item = wanted.get(host_id)
             if item is not None and item["generation"] == host.generation:
-                host.update(self._facts[item["node"]][1])
+                host.update(self._facts_of(item))
                 if item["desired"] == "STOP":
                     self._begin(host.stop(run_script=True))
             elif host.is_over:
@@ -323,15 +323,17 @@ class HostServer:
 
         self._begin(start_and_stop())
 
+    def _facts_of(self, item: Mapping[str, Any]) -> NodeFacts:
+        """As the host knows them."""
+        return self._facts[item["node"]][1].of_host(item["index"])
+
     def _make(self, item: Mapping[str, Any]) -> Host:
-        facts = self._facts[item["node"]][1]
-        seed = bytes.fromhex(item["keySeed"])
         host = Host(
             item["host"],
             item["generation"],
             item["index"],
-            seed,
-            facts,
+            bytes.fromhex(item["keySeed"]),
+            self._facts_of(item),
             self._settings,
             self,
             self._clock,

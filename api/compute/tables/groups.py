@@ -138,6 +138,18 @@ regionInstanceTemplates.delete | DELETE | projects/{project}/regions/{region}/in
 compute.instanceTemplates.delete | Deletes an instance template.
 instanceGroupManagers.aggregatedList | GET | projects/{project}/aggregated/instanceGroupManagers | @aggregated | | \
 InstanceGroupManager{} | compute.instanceGroupManagers.list | Lists the managed groups of all places.
+instanceGroupManagerResizeRequests.list | GET | \
+projects/{project}/zones/{zone}/instanceGroupManagers/{instanceGroupManager}/resizeRequests | @list | | InstanceGroupManagerResizeRequest[] | \
+compute.instanceGroupManagers.get | Lists the resize requests of a group.
+instanceGroupManagerResizeRequests.get | GET | \
+projects/{project}/zones/{zone}/instanceGroupManagers/{instanceGroupManager}/resizeRequests/{resizeRequest} | | | InstanceGroupManagerResizeRequest | \
+compute.instanceGroupManagers.get | Shows a resize request.
+instanceGroupManagerResizeRequests.delete | DELETE | \
+projects/{project}/zones/{zone}/instanceGroupManagers/{instanceGroupManager}/resizeRequests/{resizeRequest} | @change | | Operation | \
+compute.instanceGroupManagers.update | Deletes a resize request, and not its instances.
+instanceGroupManagerResizeRequests.cancel | POST | \
+projects/{project}/zones/{zone}/instanceGroupManagers/{instanceGroupManager}/resizeRequests/{resizeRequest}/cancel | @change | | Operation | \
+compute.instanceGroupManagers.update | Is refused: no resize request waits.
 instanceGroupManagerResizeRequests.insert | POST | \
 projects/{project}/zones/{zone}/instanceGroupManagers/{instanceGroupManager}/resizeRequests | @change | InstanceGroupManagerResizeRequest | \
 Operation | compute.instanceGroupManagers.update | Is refused: managed groups with TPUs have none.

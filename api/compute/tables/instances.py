@@ -43,6 +43,14 @@ InstancesSetLabelsRequest: Asks for other labels.
   labelFingerprint:bytes labels:map
 InstancesSetServiceAccountRequest: Asks for another identity.
   email scopes:[]
+InstancesSetMachineTypeRequest: Asks for another machine type.
+  machineType
+InstancesSetMinCpuPlatformRequest: Asks for another minimum CPU platform.
+  minCpuPlatform
+InstancesAddResourcePoliciesRequest: Names policies to add.
+  resourcePolicies:[]
+InstancesRemoveResourcePoliciesRequest: Names policies to remove.
+  resourcePolicies:[]
 SerialPortOutput: Output of scripts.
   contents! kind! next:int64! selfLink! start:int64
 GuestAttributes: Values that programs on an instance have published.
@@ -174,6 +182,32 @@ instances.attachDisk | POST | projects/{project}/zones/{zone}/instances/{instanc
 AttachedDisk | Operation | compute.instances.attachDisk | Attaches a disk.
 instances.detachDisk | POST | projects/{project}/zones/{zone}/instances/{instance}/detachDisk | @change deviceName! | | \
 Operation | compute.instances.detachDisk | Detaches a disk.
+instances.setMachineType | POST | projects/{project}/zones/{zone}/instances/{instance}/setMachineType | @change | InstancesSetMachineTypeRequest | Operation | \
+compute.instances.setMachineType | Replaces the machine type of an instance that is stopped.
+instances.setMinCpuPlatform | POST | projects/{project}/zones/{zone}/instances/{instance}/setMinCpuPlatform | @change | InstancesSetMinCpuPlatformRequest | Operation | \
+compute.instances.setMinCpuPlatform | Keeps another minimum CPU platform.
+instances.setDeletionProtection | POST | projects/{project}/zones/{zone}/instances/{resource}/setDeletionProtection | \
+@change deletionProtection:bool | | Operation | compute.instances.setDeletionProtection | Forbids or allows the deletion of an instance.
+instances.setDiskAutoDelete | POST | projects/{project}/zones/{zone}/instances/{instance}/setDiskAutoDelete | @change autoDelete:bool! deviceName! | | Operation | \
+compute.instances.setDiskAutoDelete | Says whether a disk is deleted with its instance.
+instances.addAccessConfig | POST | projects/{project}/zones/{zone}/instances/{instance}/addAccessConfig | @change networkInterface! | AccessConfig | Operation | \
+compute.instances.addAccessConfig | Gives an instance an external address.
+instances.updateAccessConfig | POST | projects/{project}/zones/{zone}/instances/{instance}/updateAccessConfig | @change networkInterface! | AccessConfig | Operation | \
+compute.instances.updateAccessConfig | Changes the name or the tier of an external address.
+instances.deleteAccessConfig | POST | projects/{project}/zones/{zone}/instances/{instance}/deleteAccessConfig | @change accessConfig! networkInterface! | | Operation | \
+compute.instances.deleteAccessConfig | Takes the external address of an instance away.
+instances.updateDisplayDevice | PATCH | projects/{project}/zones/{zone}/instances/{instance}/updateDisplayDevice | @change | DisplayDevice | Operation | \
+compute.instances.updateDisplayDevice | Keeps another setting of the display.
+instances.updateShieldedInstanceConfig | PATCH | projects/{project}/zones/{zone}/instances/{instance}/updateShieldedInstanceConfig | @change | \
+ShieldedInstanceConfig | Operation | compute.instances.updateShieldedInstanceConfig | Keeps another Shielded VM configuration.
+instances.addResourcePolicies | POST | projects/{project}/zones/{zone}/instances/{instance}/addResourcePolicies | @change | InstancesAddResourcePoliciesRequest | \
+Operation | compute.instances.addResourcePolicies | Adds placement policies to an instance.
+instances.removeResourcePolicies | POST | projects/{project}/zones/{zone}/instances/{instance}/removeResourcePolicies | @change | \
+InstancesRemoveResourcePoliciesRequest | Operation | compute.instances.removeResourcePolicies | Removes placement policies.
+instances.suspend | POST | projects/{project}/zones/{zone}/instances/{instance}/suspend | @change discardLocalSsd:bool | | Operation | compute.instances.suspend | \
+Is refused: hosts cannot be frozen.
+instances.resume | POST | projects/{project}/zones/{zone}/instances/{instance}/resume | @change | | Operation | compute.instances.resume | \
+Is refused: hosts cannot be frozen.
 instances.simulateMaintenanceEvent | POST | \
 projects/{project}/zones/{zone}/instances/{instance}/simulateMaintenanceEvent | @change withExtendedNotifications:bool | | \
 Operation | compute.instances.simulateMaintenanceEvent | Tells an instance of a maintenance event.

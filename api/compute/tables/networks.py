@@ -19,6 +19,22 @@ ENABLE_OUTBOUND_VM_ACCESS_TO_GOOGLE
 PRIVATE_RFC_1918|PRIVATE_SERVICE_CONNECT|REGIONAL_MANAGED_PROXY
   region role:ACTIVE|BACKUP secondaryIpRanges:SubnetworkSecondaryRange[] selfLink!
   stackType:IPV4_IPV6|IPV4_ONLY|IPV6_ONLY state:DRAINING|READY!
+UsableSubnetwork: A subnetwork that instances may be in.
+  ipCidrRange network
+  purpose:GLOBAL_MANAGED_PROXY|INTERNAL_HTTPS_LOAD_BALANCER|PRIVATE|PRIVATE_NAT|\
+PRIVATE_RFC_1918|PRIVATE_SERVICE_CONNECT|REGIONAL_MANAGED_PROXY
+  role:ACTIVE|BACKUP secondaryIpRanges:UsableSubnetworkSecondaryRange[]
+  stackType:IPV4_IPV6|IPV4_ONLY|IPV6_ONLY subnetwork
+UsableSubnetworkSecondaryRange: A range besides the first.
+  ipCidrRange rangeName
+SubnetworksExpandIpCidrRangeRequest: Asks for a larger range.
+  ipCidrRange
+SubnetworksSetPrivateIpGoogleAccessRequest: Asks for access to Google's APIs, or for none.
+  privateIpGoogleAccess:bool
+RegionSetLabelsRequest: Asks for other labels.
+  labelFingerprint:bytes labels:map
+GlobalSetLabelsRequest: Asks for other labels.
+  labelFingerprint:bytes labels:map
 SubnetworkLogConfig: Logs of a subnetwork's traffic.
   enable:bool filterExpr flowSampling:double
 SubnetworkSecondaryRange: A range besides the first.
@@ -58,6 +74,8 @@ networks.patch | PATCH | projects/{project}/global/networks/{network} | @change 
 compute.networks.update | Changes a network.
 networks.delete | DELETE | projects/{project}/global/networks/{network} | @change | | Operation | \
 compute.networks.delete | Deletes a network.
+networks.switchToCustomMode | POST | projects/{project}/global/networks/{network}/switchToCustomMode | @change | | \
+Operation | compute.networks.switchToCustomMode | Stores the subnetworks of a network of auto mode.
 networks.getEffectiveFirewalls | GET | projects/{project}/global/networks/{network}/getEffectiveFirewalls | | | \
 NetworksGetEffectiveFirewallsResponse | compute.networks.getEffectiveFirewalls | Shows the rules of a network.
 subnetworks.list | GET | projects/{project}/regions/{region}/subnetworks | @list | | Subnetwork[] | \
@@ -72,6 +90,13 @@ subnetworks.patch | PATCH | projects/{project}/regions/{region}/subnetworks/{sub
 Operation | compute.subnetworks.update | Changes a subnetwork.
 subnetworks.delete | DELETE | projects/{project}/regions/{region}/subnetworks/{subnetwork} | @change | | Operation | \
 compute.subnetworks.delete | Deletes a subnetwork.
+subnetworks.listUsable | GET | projects/{project}/aggregated/subnetworks/listUsable | @list | | UsableSubnetwork[] | \
+compute.subnetworks.list | Lists the subnetworks that instances may be in.
+subnetworks.expandIpCidrRange | POST | projects/{project}/regions/{region}/subnetworks/{subnetwork}/expandIpCidrRange | @change | \
+SubnetworksExpandIpCidrRangeRequest | Operation | compute.subnetworks.expandIpCidrRange | Makes the range of a subnetwork larger.
+subnetworks.setPrivateIpGoogleAccess | POST | projects/{project}/regions/{region}/subnetworks/{subnetwork}/setPrivateIpGoogleAccess | @change | \
+SubnetworksSetPrivateIpGoogleAccessRequest | Operation | compute.subnetworks.setPrivateIpGoogleAccess | \
+Keeps whether a subnetwork has access to Google's APIs.
 firewalls.list | GET | projects/{project}/global/firewalls | @list | | Firewall[] | compute.firewalls.list | \
 Lists firewall rules.
 firewalls.get | GET | projects/{project}/global/firewalls/{firewall} | | | Firewall | compute.firewalls.get | \
@@ -94,6 +119,18 @@ addresses.insert | POST | projects/{project}/regions/{region}/addresses | @chang
 compute.addresses.create | Reserves an address.
 addresses.delete | DELETE | projects/{project}/regions/{region}/addresses/{address} | @change | | Operation | \
 compute.addresses.delete | Releases an address.
+addresses.setLabels | POST | projects/{project}/regions/{region}/addresses/{resource}/setLabels | @change | RegionSetLabelsRequest | Operation | \
+compute.addresses.setLabels | Replaces the labels of an address.
+globalAddresses.list | GET | projects/{project}/global/addresses | @list | | Address[] | compute.globalAddresses.list | \
+Lists the addresses that belong to no region.
+globalAddresses.get | GET | projects/{project}/global/addresses/{address} | | | Address | \
+compute.globalAddresses.get | Shows an address.
+globalAddresses.insert | POST | projects/{project}/global/addresses | @change | Address | Operation | \
+compute.globalAddresses.create | Reserves an address.
+globalAddresses.delete | DELETE | projects/{project}/global/addresses/{address} | @change | | Operation | \
+compute.globalAddresses.delete | Releases an address.
+globalAddresses.setLabels | POST | projects/{project}/global/addresses/{resource}/setLabels | | \
+GlobalSetLabelsRequest | Operation | compute.globalAddresses.setLabels | Replaces the labels of an address.
 routers.list | GET | projects/{project}/regions/{region}/routers | @list | | Router[] | compute.routers.list | \
 Lists routers: there are none.
 routers.aggregatedList | GET | projects/{project}/aggregated/routers | @aggregated | | Router{} | \

@@ -309,8 +309,7 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     number = 0 if project is None else project.number
     account, upcoming = node.spec.service_account, node.upcoming_maintenance
     network = node.spec.networks[0]  # a host is reached by the first of several
-    names, numbers = instances.names_of_node(uow, record)
-    external = tuple(host.external_ip for host in node.hosts) if network.has_external_ips else ()
+    rows = instances.rows_of_record(uow, record)
     return NodeFacts(
         node_key=node.node_key,
         project=node.project,
@@ -330,7 +329,7 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         scopes=account.scopes or DEFAULT_SCOPES,
         network=(network.name or "default").rsplit("/", 1)[-1],
         internal_ips=tuple(host.internal_ip for host in node.hosts),
-        external_ips=external,
+        external_ips=tuple(host.external_ip for host in node.hosts if network.has_external_ips),
         maintenance_workers=node.maintenance_workers,
         upcoming_maintenance=None if upcoming is None else dataclasses.asdict(upcoming),
         multislice=_multislice(uow, record),
@@ -339,8 +338,9 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         host_addresses=_addresses(uow, record),
         project_metadata={} if project is None else dict(project.compute_metadata),
         disks=host_disks.of_node(uow, record),
-        instance_names=names,
-        instance_numbers=numbers,
+        instance_names=tuple(row.name for row in rows),
+        instance_numbers=tuple(row.number for row in rows),
+        own=tuple(row.own for row in rows),
         machine_type=record.machine_type,
     )
 

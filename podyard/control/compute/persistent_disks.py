@@ -41,13 +41,15 @@ _ID_BITS = 62  # of the number of a disk, as Compute Engine's are
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DiskRequest:
-    """A new disk. `type` empty and `size_gb` None: as if nobody had said it."""
+    """A new disk. `type` empty and `size_gb` None: as if nobody had said it. `source`: the path of
+    its image; empty: it is blank."""
 
     name: str
     type: str = ""
     size_gb: int | None = None
     description: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    source: str = ""
 
     @property
     def kind(self) -> str:
@@ -130,6 +132,7 @@ def make(
         created=uow.now,
         created_by=principal.email,
         usage_version=0,
+        source=request.source,
     )
     return disks.insert(uow, made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, func, literal, select
 
 from podyard.db.store.records import changed_columns, columns
 from podyard.db.store.row_queries import RowColumns, select_page
@@ -33,7 +33,7 @@ _COLUMNS = RowColumns(
     place=disks.c.zone,
     created=disks.c.created,
     key=disks.c.disk_key,
-    fields={"name": disks.c.name},
+    fields={"name": disks.c.name, "status": literal("READY")},
     labels=disks.c.labels,
 )
 _ALL = select(disks).order_by(disks.c.disk_key)

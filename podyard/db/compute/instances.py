@@ -6,16 +6,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, case, func, select
 
 from podyard.db.compute import nodes as node_rows
 from podyard.db.store.records import columns
 from podyard.db.store.row_queries import RowColumns, select_page
 from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.db.tables.access import projects
 from podyard.db.tables.compute import hosts, instances, nodes
-from podyard.domain.instances.instance import Instance, InstanceRow
+from podyard.domain.instances.instance import (
+    STATUS,
+    Instance,
+    InstanceRow,
+    InstanceStatus,
+    ProvisioningModel,
+)
 from podyard.domain.lists.pages import RowQuery
-from podyard.domain.node import NodeRecord, Road
+from podyard.domain.node import NodeRecord, NodeState, Road
 from podyard.hardware.topology import NO_TOPOLOGY
 
 # of a live instance, whose row `to_instance` reads
@@ -25,19 +32,22 @@ LIVE = (
         *nodes.c,
         hosts.c.internal_ip,
         hosts.c.external_ip,
+        projects.c.number.label("project_number"),
     )
     .join(nodes, nodes.c.node_key == instances.c.node_key)
+    .join(projects, projects.c.project == instances.c.project)
     .outerjoin(
         hosts,
         (hosts.c.node_key == instances.c.node_key) & (hosts.c.host_index == instances.c.host_index),
     )
     .where(nodes.c.live_name.is_not(None))
 )
-_BY_NAME = LIVE.where(
-    instances.c.project == bindparam("of_project"),
-    instances.c.zone == bindparam("of_zone"),
-    instances.c.name == bindparam("of_name"),
+_IN_ZONE = LIVE.where(
+    instances.c.project == bindparam("of_project"), instances.c.zone == bindparam("of_zone")
 )
+_BY_NAME = _IN_ZONE.where(instances.c.name == bindparam("of_name"))
+_BY_NUMBER = _IN_ZONE.where(instances.c.number == bindparam("of_number"))
+NUMBER_MAX = 2**63 - 1  # of a column
 _OF_NODE = LIVE.where(instances.c.node_key == bindparam("key")).order_by(instances.c.host_index)
 _OF_GROUP = LIVE.where(instances.c.group_key == bindparam("key")).order_by(instances.c.name)
 _ROWS_OF_NODE = (
@@ -48,13 +58,23 @@ _ROWS_OF_NODE = (
 _WITHOUT_CHIPS = select(func.count()).where(
     nodes.c.live_name.is_not(None), nodes.c.topology == NO_TOPOLOGY
 )
+_MODEL = nodes.c.spec["extras"]["compute"]["scheduling"]["model"].as_string()
+# As `Instance.status` has it.
+_STATUS = case(
+    *((nodes.c.state == state.value, status.value) for state, status in STATUS.items()),
+    (nodes.c.state != NodeState.CREATING.value, InstanceStatus.TERMINATED.value),
+    (nodes.c.first_address > 0, InstanceStatus.STAGING.value),
+    (ProvisioningModel.FLEX_START.value == _MODEL, InstanceStatus.PENDING.value),
+    else_=InstanceStatus.PROVISIONING.value,
+)
 _COLUMNS = RowColumns(
     name=instances.c.name,
     place=instances.c.zone,
     created=instances.c.created,
     key=instances.c.instance_key,
-    fields={"name": instances.c.name, "zone": instances.c.zone},
+    fields={"name": instances.c.name, "status": _STATUS},
     labels=nodes.c.spec["labels"],
+    own_labels=instances.c.own["labels"],
 )
 
 
@@ -63,8 +83,12 @@ def insert(uow: UnitOfWork, row: InstanceRow) -> None:
 
 
 def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Instance | None:
-    """The live one of that name."""
-    row = uow.first(_BY_NAME, {"of_project": project, "of_zone": zone, "of_name": name})
+    """The live one of that name, or of that number: no name begins with a digit."""
+    here = {"of_project": project, "of_zone": zone}
+    if name.isdigit():
+        row = uow.first(_BY_NUMBER, {**here, "of_number": min(int(name), NUMBER_MAX)})
+    else:
+        row = uow.first(_BY_NAME, {**here, "of_name": name})
     return None if row is None else to_instance(row)
 
 
@@ -78,10 +102,13 @@ def rows_of_node(uow: UnitOfWork, node_key: str) -> list[InstanceRow]:
     return [InstanceRow(**row) for row in uow.all(_ROWS_OF_NODE, {"key": node_key})]
 
 
-def names_of_node(uow: UnitOfWork, record: NodeRecord) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names and numbers of the instances that are a node's hosts; on the other road none."""
-    rows = rows_of_node(uow, record.node_key) if record.road is Road.COMPUTE else []
-    return tuple(row.name for row in rows), tuple(row.number for row in rows)
+def rows_of_record(uow: UnitOfWork, record: NodeRecord) -> list[InstanceRow]:
+    """The instances that are a node's hosts; on the other road none."""
+    return rows_of_node(uow, record.node_key) if record.road is Road.COMPUTE else []
+
+
+def set_own(uow: UnitOfWork, row: InstanceRow, own: Mapping[str, Any]) -> None:
+    uow.update(instances, {"instance_key": row.instance_key}, {"own": own})
 
 
 def of_group(uow: UnitOfWork, group_key: str) -> list[Instance]:
@@ -96,6 +123,12 @@ def of_groups(uow: UnitOfWork, group_keys: Sequence[str]) -> dict[str, list[Inst
     for row in uow.all(query):
         found.setdefault(row["instance_group_key"], []).append(to_instance(row))
     return found
+
+
+def count_of_group(uow: UnitOfWork, group_key: str) -> int:
+    """Also of those that are gone."""
+    counted = select(func.count()).where(instances.c.group_key == group_key)
+    return int(uow.execute(counted).scalar() or 0)
 
 
 def of_project(uow: UnitOfWork, project: str) -> list[Instance]:
@@ -139,4 +172,5 @@ def to_instance(row: Mapping[str, Any]) -> Instance:
         node_rows.to_record(of_node),
         row["internal_ip"] or "",
         row["external_ip"] or "",
+        row["project_number"],
     )

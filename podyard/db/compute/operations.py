@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, select, update
 
 from podyard.base import error_details
 from podyard.db.store.row_queries import RowColumns, select_page
@@ -34,6 +34,9 @@ _COLUMNS = RowColumns(
     key=operations.c.operation_id,
     fields={
         "name": operations.c.operation_id,
+        "status": case(
+            (operations.c.state == OperationState.RUNNING.value, "RUNNING"), else_="DONE"
+        ),
         "type": operations.c.verb,
         "target": operations.c.target_name,
     },
@@ -45,7 +48,12 @@ def find(uow: UnitOfWork, operation_id: str) -> Operation | None:
 
 
 def find_in(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operation | None:
-    """The operation, if it is one of the project and the zone."""
+    """The operation, if it is one of the project and the zone; also by the number that Compute
+    Engine shows, which its name begins with."""
+    if operation_id.isdigit():
+        named = operations.c.operation_id.like(f"operation-{int(operation_id):015x}%")
+        here = (operations.c.project == project) & (operations.c.zone == zone)
+        return _maybe(uow.first(select(operations).where(named, here), {}))
     return _maybe(uow.first(_IN_PLACE, {"id": operation_id, "project": project, "zone": zone}))
 
 

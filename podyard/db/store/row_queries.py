@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, literal, tuple_
+from sqlalchemy import ColumnElement, Select, case, literal, tuple_
 
 from podyard.base.clock import PlatformTime
-from podyard.domain.lists.filters import LABELS, Condition
+from podyard.domain.lists.filters import CREATED, LABELS, Condition
 from podyard.domain.lists.pages import Order, RowQuery
 
 
 @dataclasses.dataclass(frozen=True)
 class RowColumns:
     """The columns of a list. `key` tells rows apart. `fields`: by the names of conditions;
-    `labels`: the JSON of labels, if the rows have any."""
+    `labels`: the JSON of labels, if the rows have any; `own_labels`: another one, which counts
+    instead where it is there."""
 
     name: ColumnElement[str]
     place: ColumnElement[str]
@@ -24,6 +26,7 @@ class RowColumns:
     key: ColumnElement[str]
     fields: Mapping[str, ColumnElement[Any]]
     labels: Any = None
+    own_labels: Any = None
 
 
 def select_page(rows: Select[Any], columns: RowColumns, query: RowQuery) -> Select[Any]:
@@ -47,9 +50,25 @@ def select_page(rows: Select[Any], columns: RowColumns, query: RowQuery) -> Sele
     )
 
 
+_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def _where(columns: RowColumns, condition: Condition) -> ColumnElement[bool]:
+    if condition.field == CREATED:
+        side: ColumnElement[bool] = _SIGNS[condition.sign](columns.created, condition.moment)
+        return side
     label = condition.field.removeprefix(LABELS)
     if label != condition.field:
-        stored: ColumnElement[bool] = columns.labels[label].as_string().in_(condition.values)
-        return stored
+        stored = columns.labels[label].as_string()
+        if columns.own_labels is not None:
+            has_none = columns.own_labels.as_string().is_(None)
+            stored = case((has_none, stored), else_=columns.own_labels[label].as_string())
+        is_one: ColumnElement[bool] = stored.in_(condition.values)
+        return is_one
     return columns.fields[condition.field].in_(condition.values)

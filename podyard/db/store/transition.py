@@ -147,14 +147,19 @@ def move(
         kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True
     ):
         raise Stale(kind.machine.name, key)
-    if (
-        isinstance(moved, NodeRecord)
-        and cast(Any, record).live_name is not None
-        and moved.live_name is None
-    ):
-        _count(uow, moved, -1)
+    if isinstance(moved, NodeRecord):
+        _recount(uow, cast(Any, record), moved)
     _record_event(uow, kind, moved, event, record.state, _moment(uow, key), reason)
     return moved
+
+
+def _recount(uow: UnitOfWork, before: NodeRecord, after: NodeRecord) -> None:
+    """A node that is gone, or of another type."""
+    if before.live_name is not None and after.live_name is None:
+        _count(uow, after, -1)
+    elif before.accelerator_type != after.accelerator_type:
+        _count(uow, before, -1)
+        _count(uow, after, 1)
 
 
 def _record_event(

@@ -184,6 +184,8 @@ instances = Table(
     Column("host_index", Integer, nullable=False),
     Column("group_key", String(64)),  # of the managed group that made it
     Column("created", PlatformTimeColumn, nullable=False),
+    # labels, metadata and tags, where they are other ones than those of its row of nodes
+    Column("own", Json, nullable=False, server_default="{}"),
     UniqueConstraint("node_key", "host_index"),
     Index("ix_instances_name", "project", "zone", "name"),
     Index("ix_instances_group", "group_key", sqlite_where=text("group_key IS NOT NULL")),
@@ -289,6 +291,7 @@ disks = Table(
     Column("created_by", String(256), nullable=False),
     Column("usage_version", BigInteger, nullable=False),  # its usage events
     Column("agent_id", String(64)),  # the agent that has its contents
+    Column("source", String(512), nullable=False, server_default=""),  # the image of it
     UniqueConstraint("project", "zone", "name"),
 )
 

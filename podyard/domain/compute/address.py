@@ -7,10 +7,11 @@ import ipaddress
 from collections.abc import Iterable
 
 from podyard.domain.compute.network import SubnetworkSpec
+from podyard.domain.compute.place import WHOLE_PROJECT, ComputePlace
 from podyard.domain.compute.refusal import ComputeRefusal, Reason, invalid_value
 from podyard.domain.compute.resource import ComputeResource
 
-EXTERNAL, INTERNAL = "EXTERNAL", "INTERNAL"
+TYPE_FIELD, EXTERNAL, INTERNAL = "addressType", "EXTERNAL", "INTERNAL"
 ADDRESSES_MAX = 100  # of a project: those in use are read together
 # Reserved for documentation (RFC 5737): they lead nowhere, and no host has one of them.
 EXTERNAL_RANGES = tuple(
@@ -30,6 +31,12 @@ class AddressSpec:
     purpose: str = ""
     subnetwork: str = ""
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def permission(place: ComputePlace, verb: str) -> str:
+    """Return what a change of an address of a place asks for."""
+    collection = "globalAddresses" if place == WHOLE_PROJECT else "addresses"
+    return f"compute.{collection}.{verb}"
 
 
 def address_spec(resource: ComputeResource) -> AddressSpec:

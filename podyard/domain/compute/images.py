@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from podyard.domain.compute.place import path_of
 from podyard.domain.compute.refusal import resource_not_found
 from podyard.hardware.generations import GENERATIONS
 from podyard.hardware.runtime_versions import RUNTIME_VERSIONS
@@ -87,6 +88,31 @@ IMAGES: Sequence[PublicImage] = _all()
 def images_of(project: str) -> list[PublicImage]:
     """Those of a project; a user's own project has none."""
     return [image for image in IMAGES if image.project == project]
+
+
+def find_named(url: str) -> PublicImage | None:
+    """The image of a URL, a path or a family's; None: none is named. Raises `notFound`."""
+    if not url:
+        return None
+    parts = path_of(url).split("/")
+    if parts[:1] != ["projects"] or len(parts) < 5:
+        raise resource_not_found(path_of(url))
+    of_family = parts[-2] == "family"
+    return find_image(parts[1], "" if of_family else parts[-1], parts[-1] if of_family else "")
+
+
+def newest_of(path: str) -> str:
+    """The path of the image that `path` names, by its family, too; another one as it is."""
+    parts = path.split("/")
+    family = parts[-2:-1] == ["family"]
+    if parts[:1] != ["projects"] or len(parts) < 5:
+        return path
+    paths = (
+        image.path
+        for image in images_of(parts[1])
+        if (image.family if family else image.name) == parts[-1]
+    )
+    return next(paths, path)
 
 
 def find_image(project: str, name: str, family: str = "") -> PublicImage:

@@ -122,6 +122,14 @@ def check_apart(subnetwork: SubnetworkSpec, others: Iterable[ComputeResource]) -
             )
 
 
+def check_larger(before: str, after: str) -> None:
+    """Raise `invalid` unless a range has all addresses of the one before, and more."""
+    old, new = ipaddress.IPv4Network(before), ipaddress.IPv4Network(after)
+    if old == new or not old.subnet_of(new):
+        text = f"Must contain the range {before} and be larger"
+        raise invalid_value("ipCidrRange", after, text)
+
+
 def network_spec(resource: ComputeResource) -> NetworkSpec:
     return NetworkSpec(**resource.spec)
 

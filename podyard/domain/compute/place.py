@@ -45,6 +45,16 @@ def link(path: str) -> str:
     return f"{SELF}{path}"
 
 
+def whole_path(url: str, project: str) -> str:
+    """`projects/P/...` of a URL, of a path, or of a partial one in `project`, such as
+    `global/networks/default`; a bare name stays as it is."""
+    path = path_of(url)
+    return f"projects/{project}/{path}" if path.startswith(_PARTIAL) else path
+
+
+_PARTIAL = (f"{GLOBAL}/", "regions/", "zones/")
+
+
 def path_of(url: str) -> str:
     """`projects/P/...` of a URL, of a path with or without a version, or of a partial one."""
     at = url.find("projects/")

@@ -20,6 +20,7 @@ COLLECTIONS: Mapping[ResourceKind, str] = {
     ResourceKind.ADDRESS: "addresses",
     ResourceKind.INSTANCE_TEMPLATE: "instanceTemplates",
     ResourceKind.RESOURCE_POLICY: "resourcePolicies",
+    ResourceKind.RESIZE_REQUEST: "resizeRequests",
 }
 
 

@@ -35,7 +35,8 @@ class FailureAction(StrEnum):
 class GroupSpec:
     """`template`, `workload_policy`: paths `projects/P/...`; `topology`: of the policy, when the
     group was made; empty: its instances are not a slice. `set_by`: the user who has set it last;
-    what the group has lost is made again with their rights."""
+    what the group has lost is made again with their rights. `extras`: fields that nothing follows
+    from, as the API has them."""
 
     template: str
     base_name: str
@@ -45,6 +46,7 @@ class GroupSpec:
     description: str = ""
     on_failure: FailureAction = FailureAction.REPAIR
     set_by: str = ""
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import ErrorInfo
 from podyard.domain.compute.refusal import ComputeRefusal, Reason, invalid_value
 from podyard.domain.compute.resource import fingerprint_of
+from podyard.domain.host import default_service_account
 from podyard.domain.node import (
     COMPUTE,
     INTERRUPTIBLE,
@@ -31,8 +33,11 @@ from podyard.hardware import machine_types
 from podyard.hardware.machine_types import MachineType
 from podyard.hardware.topology import NO_TOPOLOGY
 
-EACH_FIELD = "perInstanceProperties"  # of BulkInsertInstanceResource
-EXHAUSTED = "ZONE_RESOURCE_POOL_EXHAUSTED"
+DEFAULT_ACCESS = "External NAT"  # the name of an external address
+POLICIES_FIELD = "resourcePolicies"  # of Instance
+# Of BulkInsertInstanceResource.
+EACH_FIELD, LEAST_FIELD = "perInstanceProperties", "minCount"
+EXHAUSTED, LEAST_NOT_REACHED = "ZONE_RESOURCE_POOL_EXHAUSTED", "VM_MIN_COUNT_NOT_REACHED"
 DEFAULT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 BOOT_DISK_GB = 10
 # Compute Engine's CPUS of a new project in a region; of all usage classes (docs: allocation quotas)
@@ -69,7 +74,8 @@ class TerminationAction(StrEnum):
     DELETE = "DELETE"
 
 
-_STATUS: Mapping[NodeState, InstanceStatus] = {
+# Where the row's state alone says it: of other states, but CREATING, it is TERMINATED.
+STATUS: Mapping[NodeState, InstanceStatus] = {
     NodeState.READY: InstanceStatus.RUNNING,
     NodeState.RESTARTING: InstanceStatus.RUNNING,
     NodeState.REIMAGING: InstanceStatus.RUNNING,
@@ -84,28 +90,47 @@ _STATUS: Mapping[NodeState, InstanceStatus] = {
 def status_of(state: NodeState, *, has_hosts: bool, queues: bool) -> InstanceStatus:
     """`has_hosts`: it has had chips and hosts; `queues`: it waits for them as flex-start does."""
     if state is not NodeState.CREATING:
-        return _STATUS.get(state, InstanceStatus.TERMINATED)
+        return STATUS.get(state, InstanceStatus.TERMINATED)
     if has_hosts:
         return InstanceStatus.STAGING
     return InstanceStatus.PENDING if queues else InstanceStatus.PROVISIONING
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Interface(NamedTuple):
-    """A network interface as it was asked for."""
+    """A network interface as it was asked for. `extras`, `access`: fields of it, and of its
+    external address, that nothing follows from, as the API has them."""
 
     network: str = ""
     subnetwork: str = ""
     has_external_ip: bool = False
+    extras: Mapping[str, Any] = _NOTHING
+    access: Mapping[str, Any] = _NOTHING
+
+    @property
+    def access_name(self) -> str:
+        return str(self.access.get("name") or DEFAULT_ACCESS)
 
 
 class BootDisk(NamedTuple):
-    """The boot disk as it was asked for; an empty name: that of the instance."""
+    """The boot disk as it was asked for; an empty name: that of the instance. `exists`: it is not
+    made with the instance, and has its image and size from before. `labels` None: those of the
+    instance."""
 
     image: str = DEFAULT_IMAGE
     size_gb: int = BOOT_DISK_GB
     type: str = "pd-balanced"
     auto_delete: bool = True
     name: str = ""
+    exists: bool = False
+    device_name: str = ""
+    labels: Mapping[str, str] | None = None
+
+    @property
+    def device(self) -> str:
+        return self.device_name or "persistent-disk-0"
 
 
 class AttachedDisk(NamedTuple):
@@ -119,6 +144,11 @@ class AttachedDisk(NamedTuple):
     auto_delete: bool = False
     new_gb: int = 0
     new_type: str = ""
+
+    @property
+    def device(self) -> str:
+        """Its device name: as it was attached, else the last part of the disk's name."""
+        return self.device_name or self.source.rpartition("/")[2]
 
 
 class Scheduling(NamedTuple):
@@ -178,7 +208,9 @@ DEFAULT_SCHEDULING, DEFAULT_INTERFACE, DEFAULT_BOOT = Scheduling(), Interface(),
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance as a client asks for it."""
+    """An instance as a client asks for it. `extras`: fields that nothing follows from, as the API
+    has them. `bulk_count`, `least_count`: of its bulk request, how many instances it asks for, and
+    how many of them must run for it to succeed."""
 
     machine_type: str
     description: str = ""
@@ -196,6 +228,14 @@ class InstanceSpec:
     can_ip_forward: bool = False
     hostname: str = ""
     template: str = ""
+    extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bulk_count: int = 0
+    least_count: int = 0
+
+    @property
+    def placement_policies(self) -> Sequence[str]:
+        """The paths of the resource policies that it is placed by."""
+        return tuple(self.extras.get(POLICIES_FIELD, ()))
 
     @property
     def machine(self) -> MachineType:
@@ -261,6 +301,10 @@ class InstanceSpec:
             max_run_seconds=self.scheduling.max_run_seconds,
         )
 
+    def with_update(self, other: InstanceSpec) -> InstanceSpec:
+        """The same with the fields of another one that `instances.update` may change."""
+        return dataclasses.replace(self, **{name: getattr(other, name) for name in _UPDATABLE})
+
     def with_disk_names(self, project: str, zone: str, name: str) -> InstanceSpec:
         """The same, where new disks without a name are named as those of an instance `name`."""
         path = f"projects/{project}/zones/{zone}/disks/{name}"
@@ -274,6 +318,9 @@ class InstanceSpec:
         return f"projects/{project}/zones/{zone}/disks/{self.boot.name or name}"
 
 
+_UPDATABLE = (
+    "labels", "metadata", "tags", "description", "deletion_protection", "can_ip_forward", "extras",
+)  # fmt: skip
 # The fields that a node's spec has, too.
 _OF_NODE = (
     "description", "labels", "metadata", "tags", "service_account", "scopes", "reservation_name",
@@ -285,8 +332,12 @@ def to_json(spec: InstanceSpec) -> dict[str, Any]:
     data = {name: getattr(spec, name) for name in InstanceSpec.__dataclass_fields__}
     return data | {
         "scheduling": spec.scheduling._asdict(),
-        "interfaces": [one._asdict() for one in spec.interfaces],
+        "interfaces": [
+            {**one._asdict(), "extras": dict(one.extras), "access": dict(one.access)}
+            for one in spec.interfaces
+        ],
         "boot": spec.boot._asdict(),
+        "extras": dict(spec.extras),
         "disks": [one._asdict() for one in spec.disks],
         "tags": [*spec.tags],
         "scopes": [*spec.scopes],
@@ -311,7 +362,7 @@ def of_json(data: Mapping[str, Any]) -> InstanceSpec:
 
 def spec_of(node: NodeSpec) -> InstanceSpec:
     """The instance that `InstanceSpec.node_spec` made a node of."""
-    account = node.service_account
+    account: Mapping[str, Any] = node.extras.get("serviceAccount") or {}
     return of_json(
         {
             **node.extras[COMPUTE],
@@ -319,8 +370,8 @@ def spec_of(node: NodeSpec) -> InstanceSpec:
             "labels": node.labels,
             "metadata": node.metadata,
             "tags": node.tags,
-            "service_account": account.email,
-            "scopes": account.scopes,
+            "service_account": account.get("email") or "",
+            "scopes": account.get("scope") or (),
             "reservation_name": node.reservation_name,
         }
     )
@@ -328,7 +379,8 @@ def spec_of(node: NodeSpec) -> InstanceSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRow:
-    """An instance as it is kept: host `host_index` of a row of nodes."""
+    """An instance as it is kept: host `host_index` of a row of nodes. `own`: its labels, metadata
+    and tags as JSON, where they are other ones than those of the row."""
 
     instance_key: str
     number: int
@@ -339,6 +391,7 @@ class InstanceRow:
     host_index: int
     group_key: str | None
     created: PlatformTime
+    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -347,16 +400,26 @@ class InstanceRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance as it is shown. Addresses are empty until it has a host."""
+    """An instance as it is shown. Addresses are empty until it has a host. `project_number`: of
+    its project."""
 
     row: InstanceRow
     node: NodeRecord
     internal_ip: str = ""
     external_ip: str = ""
+    project_number: int = 0
+
+    @property
+    def default_account(self) -> str:
+        """The identity of an instance that names none."""
+        return default_service_account(self.project_number)
 
     @property
     def spec(self) -> InstanceSpec:
-        return spec_of(self.node.spec)
+        shared, own = spec_of(self.node.spec), self.row.own
+        if not own:
+            return shared
+        return dataclasses.replace(shared, **{**own, "tags": tuple(own["tags"])})
 
     @property
     def status(self) -> InstanceStatus:
@@ -370,15 +433,24 @@ class Instance:
 
     @property
     def label_fingerprint(self) -> str:
-        return fingerprint_of(dict(self.node.spec.labels))
+        return fingerprint_of(dict(self.spec.labels))
 
     @property
     def metadata_fingerprint(self) -> str:
-        return fingerprint_of(dict(self.node.spec.metadata))
+        return fingerprint_of(dict(self.spec.metadata))
 
     @property
     def tag_fingerprint(self) -> str:
-        return fingerprint_of(list(self.node.spec.tags))
+        return fingerprint_of(list(self.spec.tags))
+
+
+def own_of(spec: InstanceSpec) -> dict[str, Any]:
+    """The part of an instance of a slice that is its own, as `InstanceRow.own` keeps it."""
+    return {
+        "labels": dict(spec.labels),
+        "metadata": dict(spec.metadata),
+        "tags": list(spec.tags),
+    }
 
 
 def check_name(name: str) -> None:
@@ -386,6 +458,14 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         why = r"Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'"
         raise invalid_value("name", name, why)
+
+
+def least_words(node: NodeRecord, least: int) -> tuple[str, ErrorInfo]:
+    """The message and the detail of a bulk request of which too few instances found chips
+    (skypilot, sky/provision/gcp/instance_utils.py, has both)."""
+    about = stockout_words(node, "too few instances of the request found chips")[1].metadata
+    text = f"Requested minimum count of {least} VMs could not be created."
+    return text, ErrorInfo(LEAST_NOT_REACHED, "compute.googleapis.com", about)
 
 
 def stockout_words(node: NodeRecord, reason: str) -> tuple[str, ErrorInfo]:

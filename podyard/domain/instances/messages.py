@@ -7,14 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podyard.domain.compute.place import path_of
+from podyard.domain.compute.place import path_of, whole_path
 from podyard.domain.compute.refusal import ComputeRefusal, Reason, field_required, invalid_value
 from podyard.domain.disk import DEFAULT_DISK_TYPE, DISK_TYPES
+from podyard.domain.fleet import region_of
 from podyard.domain.instances.group import PolicySpec, PolicyType
 from podyard.domain.instances.instance import (
     BOOT_DISK_GB,
     DEFAULT_BOOT,
     DEFAULT_IMAGE,
+    POLICIES_FIELD,
     AttachedDisk,
     BootDisk,
     InstanceSpec,
@@ -26,9 +28,23 @@ from podyard.domain.instances.instance import (
 from podyard.domain.reservation import reservation_name
 
 Message = Mapping[str, Any]
-_PLACEMENT_KINDS = "[VmMaintenancePolicy, GroupPlacementPolicy, InstanceSchedulePolicy]"
+NO_PLACEMENT = (
+    "Resource policy must have one of [VmMaintenancePolicy, GroupPlacementPolicy, "
+    "InstanceSchedulePolicy]"
+)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)s")
 _OTHER_POLICIES = ("snapshotSchedulePolicy", "instanceSchedulePolicy", "diskConsistencyGroupPolicy")
+
+
+# What instances keep as it was said: their box is the same, whatever these say.
+EXTRA_FIELDS = (
+    "advancedMachineFeatures", "confidentialInstanceConfig", "displayDevice",
+    "keyRevocationActionType", "minCpuPlatform", "networkPerformanceConfig",
+    "privateIpv6GoogleAccess", POLICIES_FIELD, "shieldedInstanceConfig",
+    "shieldedInstanceIntegrityPolicy",
+)  # fmt: skip
+_EXTRAS_OF_INTERFACE = ("aliasIpRanges", "nicType", "queueCount")
+_EXTRAS_OF_ACCESS = ("name", "networkTier")
 
 
 def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
@@ -42,9 +58,6 @@ def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
     machine = message.get("machineType", "").rpartition("/")[2]
     if not machine:
         raise field_required("machineType")
-    if message.get("resourcePolicies"):
-        text = f"Resource policy must have one of {_PLACEMENT_KINDS}"
-        raise ComputeRefusal(Reason.INVALID, text)
     return InstanceSpec(
         machine_type=machine,
         description=message.get("description", ""),
@@ -61,6 +74,7 @@ def read_instance(message: Message, project: str, zone: str) -> InstanceSpec:
         deletion_protection=bool(message.get("deletionProtection")),
         can_ip_forward=bool(message.get("canIpForward")),
         hostname=message.get("hostname", ""),
+        extras=_read_extras(message, project, zone),
     )
 
 
@@ -136,6 +150,21 @@ def _write_scheduling(scheduling: Scheduling) -> dict[str, Any]:
     return message
 
 
+def _read_extras(message: Message, project: str, zone: str) -> dict[str, Any]:
+    fields = {name: message[name] for name in EXTRA_FIELDS if message.get(name)}
+    if POLICIES_FIELD in fields and zone:
+        fields |= {POLICIES_FIELD: policy_paths(fields[POLICIES_FIELD], project, zone)}
+    return fields
+
+
+def policy_paths(urls: Sequence[str], project: str, zone: str) -> list[str]:
+    """Resource policies by path, each named by its name, a path or a URL."""
+    here = f"projects/{project}/regions/{region_of(zone)}/resourcePolicies"
+    return [
+        path_of(url) if "projects/" in url else f"{here}/{url.rpartition('/')[2]}" for url in urls
+    ]
+
+
 def _email(account: Message) -> str:
     email: str = account.get("email", "")
     return "" if email == "default" else email
@@ -181,11 +210,18 @@ def _read_interfaces(messages: Sequence[Message]) -> tuple[Interface, ...]:
         Interface(
             network=one.get("network", ""),
             subnetwork=one.get("subnetwork", ""),
-            has_external_ip="accessConfigs" in one,
+            has_external_ip=bool(one.get("accessConfigs")),
+            extras={name: one[name] for name in _EXTRAS_OF_INTERFACE if one.get(name)},
+            access=read_access(next(iter(one.get("accessConfigs") or ()), {})),
         )
         for one in messages
     )
     return interfaces or (Interface(),)
+
+
+def read_access(message: Message) -> dict[str, Any]:
+    """The fields of an external address that are kept as they are."""
+    return {name: message[name] for name in _EXTRAS_OF_ACCESS if message.get(name)}
 
 
 def _read_disks(
@@ -200,17 +236,21 @@ def _read_disks(
 
 
 def _read_boot(message: Message) -> BootDisk:
-    if message.get("source"):
-        why = "Podyard makes the boot disk from an image: use initializeParams."
-        raise invalid_value("disks[0].source", message["source"], why)
     params: Message = message.get("initializeParams", {})
+    source: str = message.get("source", "")
+    if source and params:
+        why = "It excludes initializeParams."
+        raise invalid_value("disks[0].source", source, why)
     size = params.get("diskSizeGb") or message.get("diskSizeGb") or BOOT_DISK_GB
     return BootDisk(
         image=path_of(params.get("sourceImage", "")) or DEFAULT_IMAGE,
         size_gb=int(size),
         type=params.get("diskType", "").rpartition("/")[2] or DEFAULT_BOOT.type,
         auto_delete=bool(message.get("autoDelete")),
-        name=params.get("diskName", ""),
+        name=source.rpartition("/")[2] or params.get("diskName", ""),
+        exists=bool(source),
+        device_name=message.get("deviceName", ""),
+        labels=params.get("labels"),
     )
 
 
@@ -240,11 +280,9 @@ def read_attached(message: Message, project: str, zone: str) -> AttachedDisk:
     source: str = message.get("source", "")
     if not source:
         raise field_required("disks[1].source")
-    path = path_of(source)
+    path = whole_path(source, project)
     if "/" not in path:
         path = f"projects/{project}/zones/{zone}/disks/{path}"
-    elif not path.startswith("projects/"):
-        path = f"projects/{project}/{path}"
     return AttachedDisk(
         source=path,
         mode=message.get("mode", "READ_WRITE"),

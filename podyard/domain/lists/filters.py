@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError, invalid
 from podyard.base.spelling import snake_case
 
@@ -60,7 +61,9 @@ EVERYTHING = AllOf()
 
 _TOKEN = re.compile(
     r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-    r"""|(<=|>=|!=|[=<>:()])|(-(?=[^\s\d]))|([^\s"'=<>:()!]+))"""
+    r"""|(<=|>=|!=|[=<>:()])|(-(?=[^\s\d]))"""
+    # A time has colons, also where nobody put it in quotes.
+    r"""|(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[-+]\d\d:\d\d)|[^\s"'=<>:()!]+))"""
 )
 _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: bool(a < b),
@@ -279,7 +282,16 @@ def _compare(one: Any, value: str, compare: Callable[[Any, Any], bool]) -> bool:
     try:
         return compare(float(one), float(value))
     except ValueError:
-        return compare(str(one), value)  # times in RFC 3339 and UTC sort as texts
+        times = _time(str(one)), _time(value)
+        return compare(*((str(one), value) if None in times else times))
+
+
+def _time(text: str) -> PlatformTime | None:
+    """The moment that a text says, in any offset."""
+    try:
+        return PlatformTime.from_rfc3339(text)
+    except ValueError:
+        return None
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -306,18 +318,27 @@ def _unreadable(text: str) -> PodyardError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Condition:
-    """A test that a database can do: the row's `field` is one of `values`. A field `labels.K` is
-    the value of a label."""
+    """A test that a database can do: the row's `field` is one of `values`, or, where `sign` is `<`,
+    `<=`, `>` or `>=`, on that side of the one value. A field `labels.K` is the value of a label;
+    `CREATED` is a moment."""
 
     field: str
     values: tuple[str, ...]
+    sign: str = "="
+
+    @property
+    def moment(self) -> PlatformTime:
+        return PlatformTime.from_rfc3339(self.values[0])
+
+
+CREATED = "created"
 
 
 def split(tree: Filter, fields: Mapping[str, str]) -> tuple[Sequence[Condition], Filter]:
     """Return the conditions that all rows of a filter meet, and the rest of it. `fields`: the
     fields of rows by the paths of a filter; a path with `.` at its end stands for all below it."""
     conditions, rest = list[Condition](), list[Filter]()
-    for part in tree.parts if isinstance(tree, AllOf) else (tree,):
+    for part in _parts(tree):
         condition = _condition(part, fields)
         if condition is None:
             rest.append(part)
@@ -326,7 +347,19 @@ def split(tree: Filter, fields: Mapping[str, str]) -> tuple[Sequence[Condition],
     return conditions, rest[0] if len(rest) == 1 else AllOf(tuple(rest))
 
 
+def _parts(tree: Filter) -> Iterator[Filter]:
+    """Yield the parts that a filter joins by AND, however they are put in parentheses."""
+    if isinstance(tree, AllOf):
+        for part in tree.parts:
+            yield from _parts(part)
+    else:
+        yield tree
+
+
 def _condition(part: Filter, fields: Mapping[str, str]) -> Condition | None:
+    if isinstance(part, FieldTest) and fields.get(part.path) == CREATED:
+        is_moment = part.operator in ("=", *_SIGNS) and _time(part.value) is not None
+        return Condition(CREATED, (part.value,), part.operator) if is_moment else None
     tests = part.parts if isinstance(part, AnyOf) else (part,)
     names, values = set[str](), list[str]()
     for test in tests:
@@ -336,7 +369,7 @@ def _condition(part: Filter, fields: Mapping[str, str]) -> Condition | None:
         field = fields.get(test.path)
         if field is None and f"{base}." in fields and _LABEL_KEY.fullmatch(rest):
             field = f"{fields[f'{base}.']}{rest}"
-        if field is None:
+        if field is None or field == CREATED:
             return None
         names.add(field)
         values.append(test.value)

@@ -92,7 +92,7 @@ def test_an_instance_is_shown_as_it_was_asked_for(yard: Yard) -> None:
     (boot,) = shown["disks"]
     assert (boot["source"], boot["diskSizeGb"]) == (f"{API}/zones/{ZONE}/disks/vm", "20")
     disk = yard.ok("GET", f"{HERE}/disks/vm")
-    assert disk["users"] == [f"projects/demo/zones/{ZONE}/instances/vm"]
+    assert disk["users"] == [f"{API}/zones/{ZONE}/instances/vm"]
     everywhere = yard.ok("GET", "/compute/v1/projects/demo/aggregated/instances")
     assert [one["name"] for one in everywhere["items"][f"zones/{ZONE}"]["instances"]] == ["vm"]
     for text in ("status=RUNNING", "labels.team=a", "(labels.team = a) AND (status = RUNNING)"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,12 @@ COUNT = 7
 SIZE = 2
 DISKS = f"/compute/v1/projects/demo/zones/{ZONE}"
 TPUS = f"/v2/projects/demo/locations/{ZONE}"
+
+
+RAY = (
+    "((labels.a = b) AND (labels.a = b)) AND ((status = STAGING) OR (status = RUNNING)) AND "
+    "(creationTimestamp < 2027-01-01T00:00:00-08:00)"
+)
 
 
 class Counter:
@@ -47,7 +54,11 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
     [
         ("disks", f"{DISKS}/disks?filter=labels.a%3Db", "maxResults"),
         ("disks", "/compute/v1/projects/demo/aggregated/disks?filter=", "maxResults"),
+        ("disks", f"{DISKS}/disks?filter=creationTimestamp>2026-01-01T00:00:00Z", "maxResults"),
+        ("disks", f"{DISKS}/disks?filter=(status=READY) AND (labels.a=b)", "maxResults"),
+        ("nodes", f"{DISKS}/instances?filter={RAY}", "maxResults"),
         ("operations", f"{DISKS}/operations?filter=", "maxResults"),
+        ("operations", f"{DISKS}/operations?filter=status=DONE", "maxResults"),
         ("operations", f"{TPUS}/operations?filter=metadata.verb%3Dcreate", "pageSize"),
     ],
 )
@@ -56,10 +67,14 @@ def test_a_page_reads_one_row_more_than_it_has(
 ) -> None:
     for index in range(COUNT):
         yard.ok("POST", f"{DISKS}/disks", {"name": f"d-{index}", "labels": {"a": "b"}})
+        if kind == "nodes":
+            body = {"name": f"i-{index}", "machineType": "e2-micro", "labels": {"a": "b"}}
+            yard.ok("POST", f"{DISKS}/instances", body)
         if kind == "operations":
             body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
             yard.ok("POST", f"{TPUS}/nodes?nodeId=n-{index}", body)
     token, pages = "", 0
+    path = quote(path, safe="/?&=-.%")
     while pages == 0 or token:
         counter.most.clear()
         page = yard.ok("GET", f"{path}&{size}={SIZE}&pageToken={token}")

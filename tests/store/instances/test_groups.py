@@ -10,7 +10,8 @@ from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import persistent_disks
-from podyard.control.compute.instances import changes, groups, life, templates
+from podyard.control.compute.instances import changes, groups, life, resize_requests, templates
+from podyard.control.compute.instances.resize_requests import NamedGroup
 from podyard.control.compute.persistent_disks import DiskRequest
 from podyard.db.compute import disks as disk_rows
 from podyard.db.compute import instances as rows
@@ -180,7 +181,8 @@ def test_what_a_group_uses_cannot_be_deleted_and_resize_requests_are_refused(pla
             )
         )
     with pytest.raises(ComputeRefusal, match=r"^Creating resize requests for managed"):
-        play.ask(groups.refuse_resize_request, "g")
+        named = NamedGroup(PLATFORM, PROJECT, ZONE, "g")
+        play.database.run(lambda uow: resize_requests.insert(uow, play.fleet, named, "r", 1, 0, ""))
 
 
 def test_changes_of_an_instance(play: Play) -> None:

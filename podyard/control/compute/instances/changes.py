@@ -12,6 +12,7 @@ from podyard.control.compute import disks, nodes, ports
 from podyard.control.compute.instances.create import check_account, require_disk
 from podyard.control.compute.instances.life import look_up, not_ready
 from podyard.control.platform import operations
+from podyard.db.compute import instances as rows
 from podyard.db.compute import nodes as node_rows
 from podyard.db.store import timers
 from podyard.db.store.transition import move, store
@@ -22,7 +23,13 @@ from podyard.domain.compute.refusal import (
     invalid_value,
     require_fingerprint,
 )
-from podyard.domain.instances.instance import AttachedDisk, Instance, InstanceSpec, Scheduling
+from podyard.domain.instances.instance import (
+    AttachedDisk,
+    Instance,
+    InstanceSpec,
+    Scheduling,
+    own_of,
+)
 from podyard.domain.node import NODE, NodeState
 from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.principal import Principal
@@ -39,12 +46,12 @@ def set_metadata(
     metadata: Mapping[str, str],
     fingerprint: str,
 ) -> Operation:
-    """Replaces the metadata; of all hosts of a slice at once, since they come from one template."""
+    """Replaces the metadata, of this host alone."""
     target = look_up(uow, principal, "compute.instances.setMetadata", project, zone, name)
     _require_account(uow, principal, target)
     require_fingerprint("metadata", fingerprint, target.metadata_fingerprint)
     spec = dataclasses.replace(target.spec, metadata=dict(metadata))
-    return _respec(uow, target, spec, OperationVerb.SET_METADATA)
+    return respec(uow, target, spec, OperationVerb.SET_METADATA)
 
 
 def set_labels(
@@ -56,11 +63,12 @@ def set_labels(
     labels: Mapping[str, str],
     fingerprint: str,
 ) -> Operation:
-    """From then on its use counts under the new labels."""
+    """From then on its use counts under the new labels, but that of a slice of several hosts,
+    which is one: it goes on counting under those of its template."""
     target = look_up(uow, principal, "compute.instances.setLabels", project, zone, name)
     require_fingerprint("labels", fingerprint, target.label_fingerprint)
     spec = dataclasses.replace(target.spec, labels=dict(labels))
-    return _respec(uow, target, spec, OperationVerb.SET_LABELS)
+    return respec(uow, target, spec, OperationVerb.SET_LABELS)
 
 
 def set_tags(
@@ -74,7 +82,7 @@ def set_tags(
 ) -> Operation:
     target = look_up(uow, principal, "compute.instances.setTags", project, zone, name)
     require_fingerprint("tags", fingerprint, target.tag_fingerprint)
-    return _respec(
+    return respec(
         uow, target, dataclasses.replace(target.spec, tags=tuple(tags)), OperationVerb.SET_TAGS
     )
 
@@ -101,7 +109,7 @@ def set_scheduling(
         )
         raise ComputeRefusal(Reason.INVALID, text)
     spec = dataclasses.replace(target.spec, scheduling=scheduling)
-    operation = _respec(uow, target, spec, OperationVerb.SET_SCHEDULING)
+    operation = respec(uow, target, spec, OperationVerb.SET_SCHEDULING)
     if node.state is NodeState.READY and scheduling.max_run_seconds != before.max_run_seconds:
         _set_end(uow, node.node_key)
     return operation
@@ -128,10 +136,10 @@ def set_service_account(
 ) -> Operation:
     """Only while it is TERMINATED."""
     target = look_up(uow, principal, "compute.instances.setServiceAccount", project, zone, name)
-    _require_stopped(target, "change its service account")
+    require_stopped(target, "change its service account")
     spec = dataclasses.replace(target.spec, service_account=email, scopes=tuple(scopes))
     _require_account(uow, principal, target, spec)
-    return _respec(uow, target, spec, OperationVerb.SET_SERVICE_ACCOUNT)
+    return respec(uow, target, spec, OperationVerb.SET_SERVICE_ACCOUNT)
 
 
 def attach_disk(
@@ -147,7 +155,7 @@ def attach_disk(
     if len(attached) >= DISKS_MAX:
         raise invalid_value("disks", len(attached) + 1, f"An instance has at most {DISKS_MAX}.")
     spec = dataclasses.replace(target.spec, disks=(*attached, disk))
-    return _respec(uow, target, spec, OperationVerb.ATTACH_DISK)
+    return respec(uow, target, spec, OperationVerb.ATTACH_DISK)
 
 
 def detach_disk(
@@ -155,44 +163,31 @@ def detach_disk(
 ) -> Operation:
     """`device_name`: as it was attached, else the last part of the disk's name."""
     target = look_up(uow, principal, "compute.instances.detachDisk", project, zone, name)
-    left = tuple(one for one in target.spec.disks if _device_of(one) != device_name)
+    left = tuple(one for one in target.spec.disks if one.device != device_name)
     if len(left) == len(target.spec.disks):
         why = f"No attached disk found with device name '{device_name}'"
         raise invalid_value("disk", device_name, why)
     spec = dataclasses.replace(target.spec, disks=left)
-    return _respec(uow, target, spec, OperationVerb.DETACH_DISK)
-
-
-def _device_of(disk: AttachedDisk) -> str:
-    return disk.device_name or disk.source.rpartition("/")[2]
+    return respec(uow, target, spec, OperationVerb.DETACH_DISK)
 
 
 def update(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str, spec: InstanceSpec
+    uow: UnitOfWork, principal: Principal, target: Instance, now: InstanceSpec, wanted: InstanceSpec
 ) -> Operation:
-    """Labels, metadata, tags, description and deletion protection at once; `spec`: the instance as
-    it is to be."""
-    target = look_up(uow, principal, "compute.instances.update", project, zone, name)
+    """Several fields at once; `now`, `wanted`: the instance as it is and as it is to be, both read
+    as its message is."""
     _require_account(uow, principal, target)
-    before = target.spec
-    changed = dataclasses.replace(
-        before,
-        labels=spec.labels,
-        metadata=spec.metadata,
-        tags=spec.tags,
-        description=spec.description,
-        deletion_protection=spec.deletion_protection,
-    )
-    if changed != spec:
+    if now.with_update(wanted) != wanted:
         text = (
-            "Only labels, metadata, tags, description and deletionProtection can be updated here: "
+            "Only labels, metadata, tags, description, deletionProtection, canIpForward and fields "
+            "that nothing follows from can be updated here: "
             "use setScheduling, setMachineType, attachDisk or detachDisk for the rest"
         )
         raise ComputeRefusal(Reason.INVALID, text)
-    return _respec(uow, target, changed, OperationVerb.UPDATE)
+    return respec(uow, target, target.spec.with_update(wanted), OperationVerb.UPDATE)
 
 
-def _require_stopped(target: Instance, what: str) -> None:
+def require_stopped(target: Instance, what: str) -> None:
     if target.node.state is not NodeState.STOPPED:
         text = f"The instance must be stopped to {what}: '{target.row.path}' is {target.status}."
         raise ComputeRefusal(Reason.NOT_READY, text)
@@ -207,12 +202,23 @@ def _require_account(
     check_account(uow, principal, owner, node)
 
 
-def _respec(
-    uow: UnitOfWork, target: Instance, spec: InstanceSpec, verb: OperationVerb
-) -> Operation:
+def _set_own(uow: UnitOfWork, target: Instance, spec: InstanceSpec) -> InstanceSpec:
+    """Keeps what an instance of a slice has for itself, and returns the rest: with that of the
+    slice."""
+    if own_of(spec) != own_of(target.spec):
+        rows.set_own(uow, target.row, own_of(spec))
+    node = target.node.spec
+    return dataclasses.replace(
+        spec, labels=node.labels, metadata=node.metadata, tags=tuple(node.tags)
+    )
+
+
+def respec(uow: UnitOfWork, target: Instance, spec: InstanceSpec, verb: OperationVerb) -> Operation:
     node = target.node
     if not NODE.allows(node.state, "relabel"):
         raise not_ready(target)
+    if node.host_count > 1:
+        spec = _set_own(uow, target, spec)
     topology = node.topology if node.has_chips else ""
     fresh = spec.node_spec(node.project, node.zone, node.node_id, topology)
     try:

@@ -15,13 +15,16 @@ from podyard.control.compute.persistent_disks import DiskRequest
 from podyard.control.platform import operations
 from podyard.db.compute import disks as disk_rows
 from podyard.db.compute import instances as rows
+from podyard.db.compute import resources
 from podyard.db.store import timers
 from podyard.db.store.transition import create_record
 from podyard.db.store.unit_of_work import UnitOfWork
+from podyard.domain.compute.images import newest_of
 from podyard.domain.compute.refusal import (
     ComputeRefusal,
     Reason,
     already_exists,
+    in_use,
     invalid_value,
     resource_not_found,
 )
@@ -31,12 +34,15 @@ from podyard.domain.instances.instance import (
     CPUS_PER_REGION_MAX,
     EACH_FIELD,
     HOSTS_WITHOUT_CHIPS_MAX,
+    LEAST_FIELD,
+    POLICIES_FIELD,
     VALID_SECONDS_MAX,
     InstanceRow,
     InstanceSpec,
     ProvisioningModel,
     check_name,
 )
+from podyard.domain.instances.messages import NO_PLACEMENT, read_policy
 from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NodeRecord, NodeSpec, Road, instance_name
 from podyard.domain.operation import Operation, OperationTarget, OperationVerb
@@ -72,9 +78,25 @@ def insert(
     spec: InstanceSpec,
 ) -> Operation:
     """One instance. Raises what Compute Engine refuses, with its reasons."""
-    wanted = InstanceRequest((name,), spec.with_disk_names(project, zone, name))
+    wanted = InstanceRequest((name,), with_disks(uow, project, zone, name, spec))
     check(uow, fleet, principal, project, zone, [wanted])
     return make(uow, fleet, principal, project, zone, wanted)[1]
+
+
+def with_disks(
+    uow: UnitOfWork, project: str, zone: str, name: str, spec: InstanceSpec
+) -> InstanceSpec:
+    """The same, with the disks of an instance `name`: new ones by name, and a boot disk that exists
+    with its image, type and size. Raises NOT_FOUND for one that does not."""
+    named = spec.with_disk_names(project, zone, name)
+    if not spec.boot.exists:
+        return named
+    disk = disk_rows.find(uow, project, zone, spec.boot.name)
+    if disk is None:
+        raise resource_not_found(spec.boot_path(project, zone, name))
+    image = disk.source or spec.boot.image
+    boot = spec.boot._replace(image=image, size_gb=disk.size_gb, type=disk.type)
+    return dataclasses.replace(named, boot=boot)
 
 
 def bulk_insert(
@@ -86,10 +108,15 @@ def bulk_insert(
     names: Sequence[str],
     spec: InstanceSpec,
 ) -> Operation:
-    """Instances that are all made or none: their operation ends when all are RUNNING, or when one
-    finds no room, and then the others are deleted."""
+    """Several instances, of which `spec.least_count` (0: all) must run: their operation ends when
+    all that are left are RUNNING, or when too few are, and then the others are deleted."""
     if not 0 < len(names) <= BULK_MAX:
         raise invalid_value("count", len(names), f"It must be from 1 to {BULK_MAX}.")
+    least = spec.least_count or len(names)
+    if not 0 < least <= len(names):
+        why = f"It must be from 1 to {len(names)}, the count."
+        raise invalid_value(LEAST_FIELD, least, why)
+    spec = dataclasses.replace(spec, bulk_count=len(names), least_count=least)
     if len(set(names)) < len(names):
         raise invalid_value(EACH_FIELD, names[0], "Names must be unique.")
     number = uow.streams.stream("instances").getrandbits(ID_BITS) + 1
@@ -98,7 +125,7 @@ def bulk_insert(
     target = OperationTarget(ResourceKind.INSTANCE, path, project, zone, path, number)
     bulk = operations.begin(uow, target, OperationVerb.BULK_INSERT)
     wanted = [
-        InstanceRequest((name,), spec.with_disk_names(project, zone, name), "", bulk.operation_id)
+        InstanceRequest((name,), with_disks(uow, project, zone, name, spec), "", bulk.operation_id)
         for name in names
     ]
     check(uow, fleet, principal, project, zone, wanted)
@@ -137,6 +164,8 @@ def check(
     check_account(uow, principal, owner, specs[0])
     for network in specs[0].networks:
         networks.check_named(uow, project, network.name, network.subnetwork, region_of(zone))
+    check_policies(uow, project, first)
+    _check_shared(specs, wanted)
     for one, spec in zip(wanted, specs, strict=True):
         _check_free(uow, project, zone, one, spec)
     new_disks = [disk for one in wanted for name in one.names for disk in _new_disks(one, name)]
@@ -193,6 +222,35 @@ def _check_free(
         raise ComputeRefusal(Reason.IN_USE, error.message) from error
 
 
+def _check_shared(specs: Sequence[NodeSpec], wanted: Sequence[InstanceRequest]) -> None:
+    """Raises `resourceInUseByAnotherResource` for a disk that two of `wanted` would write to."""
+    taken: dict[str, str] = {}
+    for spec, one in zip(specs, wanted, strict=True):
+        if one.spec.boot.exists and len(one.names) > 1:
+            why = "The instances of a slice cannot boot from one disk."
+            raise invalid_value("disks[0].source", one.spec.boot.name, why)
+        for disk in spec.data_disks:
+            user = taken.setdefault(disk.source, one.names[0])
+            if user != one.names[0] and disk.mode != disks.READ_ONLY:
+                raise in_use("disk", disk.source, user)
+
+
+def check_policies(uow: UnitOfWork, project: str, spec: InstanceSpec) -> None:
+    """Raises INVALID, in Google's words, unless the policies place instances."""
+    for path in spec.placement_policies:
+        parts = path.split("/")
+        policy = (
+            resources.find(uow, project, ResourceKind.RESOURCE_POLICY, parts[3], parts[-1])
+            if parts[1] == project and parts[2] == "regions"
+            else None
+        )
+        if policy is None:
+            why = "The referenced resource policy resource cannot be found."
+            raise invalid_value(f"{POLICIES_FIELD}[0]", path, why)
+        if read_policy(policy.spec).workload_type is not None:
+            raise ComputeRefusal(Reason.INVALID, NO_PLACEMENT)
+
+
 def require_disk(uow: UnitOfWork, project: str, zone: str, path: str) -> None:
     """Raises NOT_FOUND unless the disk is one of the project in the zone."""
     name = path.rpartition("/")[2]
@@ -215,11 +273,7 @@ def _check_quotas(
         except quota.QuotaExceeded as error:
             raise ComputeRefusal(Reason.QUOTA_EXCEEDED, error.message, error.details) from error
         return
-    region = region_of(zone)
-    more = len(kinds) * (spec.machine.cpus or 0)
-    if cpus_held(uow, owner.project, region) + more > CPUS_PER_REGION_MAX:
-        limit = f"Limit: {CPUS_PER_REGION_MAX:.1f} in region {region}."
-        raise ComputeRefusal(Reason.QUOTA_EXCEEDED, f"Quota 'CPUS' exceeded.  {limit}")
+    check_processors(uow, owner.project, zone, len(kinds) * (spec.machine.cpus or 0))
     there = rows.count_without_chips(uow)
     if there + len(kinds) > HOSTS_WITHOUT_CHIPS_MAX:
         text = (
@@ -227,6 +281,15 @@ def _check_quotas(
             f"{there}: delete some"
         )
         raise ComputeRefusal(Reason.QUOTA_EXCEEDED, text)
+
+
+def check_processors(uow: UnitOfWork, project: str, zone: str, more: int) -> None:
+    """Raises `quotaExceeded` where a project would have too many processors without chips in a
+    region. The caller's unit holds the project's row."""
+    region = region_of(zone)
+    if more > 0 and cpus_held(uow, project, region) + more > CPUS_PER_REGION_MAX:
+        limit = f"Limit: {CPUS_PER_REGION_MAX:.1f} in region {region}."
+        raise ComputeRefusal(Reason.QUOTA_EXCEEDED, f"Quota 'CPUS' exceeded.  {limit}")
 
 
 def cpus_held(uow: UnitOfWork, project: str, region: str) -> int:
@@ -290,13 +353,19 @@ def make(
 
 def _new_disks(wanted: InstanceRequest, name: str) -> list[DiskRequest]:
     """The boot disk of an instance, and data disks that come with the first one of a row."""
-    spec = wanted.spec
-    boot = DiskRequest(
-        spec.boot.name or name, spec.boot.type, spec.boot.size_gb, labels=spec.labels
-    )
+    spec, boot = wanted.spec, wanted.spec.boot
+    boots = [
+        DiskRequest(
+            boot.name or name,
+            boot.type,
+            boot.size_gb,
+            labels=spec.labels if boot.labels is None else boot.labels,
+            source=newest_of(boot.image),
+        )
+    ]
     data = [
         DiskRequest(one.source.rpartition("/")[2], one.new_type, one.new_gb)
         for one in spec.disks
         if one.new_gb and name == wanted.names[0]
     ]
-    return [boot, *data]
+    return data if boot.exists else [*boots, *data]

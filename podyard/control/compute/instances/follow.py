@@ -11,7 +11,7 @@ from podyard.control.platform import operations
 from podyard.db.compute import disks as disk_rows
 from podyard.db.compute import instances as rows
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.instances.instance import spec_of, stockout_words
+from podyard.domain.instances.instance import least_words, spec_of
 from podyard.domain.node import NODE, NodeRecord, NodeState, Road
 from podyard.domain.operation import OperationVerb
 
@@ -41,12 +41,16 @@ def _settle_bulk(uow: UnitOfWork, node: NodeRecord, operation_id: str) -> None:
     operation = operations.find(uow, node.project, node.zone, operation_id)
     if operation.is_done:
         return
+    spec = spec_of(node.spec)
+    if rows.count_of_group(uow, operation_id) < spec.bulk_count:
+        return  # this unit makes the others still
     siblings = [one.node for one in rows.of_group(uow, operation_id)]
-    if node.state is not NodeState.GONE:
+    least = spec.least_count
+    if len(siblings) >= least:
         if all(one.state is NodeState.READY for one in siblings):
             operations.succeed(uow, operation_id, None)
         return
-    message, why = stockout_words(node, "not all instances of the request found chips")
+    message, why = least_words(node, least)
     operations.fail(uow, operation_id, Code.RESOURCE_EXHAUSTED, message, [why])
     for sibling in siblings:
         if NODE.allows(sibling.state, "delete"):

@@ -14,7 +14,7 @@ from podyard.control.compute.instances import create, templates
 from podyard.control.compute.instances.create import ID_BITS, InstanceRequest
 from podyard.control.platform import operations
 from podyard.db.compute import instance_groups as rows
-from podyard.db.compute import instances
+from podyard.db.compute import instances, resources
 from podyard.db.store import timers
 from podyard.db.store.timers import Timer
 from podyard.db.store.unit_of_work import UnitOfWork
@@ -37,7 +37,7 @@ from podyard.domain.instances.group import (
     TargetSizeMode,
     group_path,
 )
-from podyard.domain.instances.instance import Instance, InstanceSpec, check_name
+from podyard.domain.instances.instance import Instance, InstanceSpec, TerminationAction, check_name
 from podyard.domain.lists.pages import RowQuery
 from podyard.domain.machine import ResourceKind
 from podyard.domain.node import NODE
@@ -94,7 +94,7 @@ def insert(
     )
     rows.insert(uow, row)
     _fill(uow, fleet, principal, row)
-    return operations.complete(uow, _target(row), OperationVerb.INSERT)
+    return operations.complete(uow, target_of(row), OperationVerb.INSERT)
 
 
 def _template(uow: UnitOfWork, project: str, spec: GroupSpec) -> InstanceSpec:
@@ -202,7 +202,7 @@ def resize(
     changed = dataclasses.replace(row, target_size=size)
     rows.update(uow, row, size, row.spec)
     _fill(uow, fleet, principal, changed)
-    return operations.complete(uow, _target(row), OperationVerb.RESIZE)
+    return operations.complete(uow, target_of(row), OperationVerb.RESIZE)
 
 
 def delete(
@@ -211,8 +211,11 @@ def delete(
     """With all of its instances."""
     row = look_up_group(uow, principal, "delete", project, place, name)
     rows.remove(uow, row)
+    for request in resources.of_kind(uow, project, ResourceKind.RESIZE_REQUEST):
+        if request.spec.get("group") == row.group_key:
+            resources.remove(uow, request)
     _delete_all(uow, fleet, instances.of_group(uow, row.group_key))
-    return operations.complete(uow, _target(row), OperationVerb.DELETE)
+    return operations.complete(uow, target_of(row), OperationVerb.DELETE)
 
 
 def delete_instances(
@@ -236,7 +239,7 @@ def delete_instances(
     _check_size(row.spec, _template(uow, project, row.spec), size)
     rows.update(uow, row, size, row.spec)
     _delete_all(uow, fleet, chosen)
-    return operations.complete(uow, _target(row), OperationVerb.DELETE_INSTANCES)
+    return operations.complete(uow, target_of(row), OperationVerb.DELETE_INSTANCES)
 
 
 def patch(
@@ -263,21 +266,27 @@ def patch(
         raise invalid_value("resourcePolicies.workloadPolicy", spec.workload_policy, why)
     rows.update(uow, row, wanted, spec)
     _fill(uow, fleet, principal, dataclasses.replace(row, target_size=wanted, spec=spec))
-    return operations.complete(uow, _target(row), OperationVerb.PATCH)
+    return operations.complete(uow, target_of(row), OperationVerb.PATCH)
 
 
-def refuse_resize_request(
-    uow: UnitOfWork, principal: Principal, project: str, place: str, name: str
-) -> Operation:
-    """Raises Google's refusal for groups with TPUs; resize requests of others are not served."""
-    row = look_up_group(uow, principal, "update", project, place, name)
-    if _template(uow, project, row.spec).machine.has_chips:
-        text = (
-            "Creating resize requests for managed instance group with TPU is not allowed. Use "
-            "instances with the provisioning model FLEX_START"
-        )
-        raise ComputeRefusal(Reason.INVALID, text)
-    raise ComputeRefusal(Reason.NOT_IMPLEMENTED, "Podyard serves no resize requests: use resize")
+def grow(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    row: GroupRow,
+    more: int,
+    run_seconds: int,
+) -> None:
+    """So many instances more. `run_seconds`: after that each of the new ones is deleted; 0: they
+    stay."""
+    size = row.target_size + more
+    _check_size(row.spec, template_of(uow, row), size)
+    rows.update(uow, row, size, row.spec)
+    _fill(uow, fleet, principal, dataclasses.replace(row, target_size=size), run_seconds)
+
+
+def template_of(uow: UnitOfWork, row: GroupRow) -> InstanceSpec:
+    return _template(uow, row.project, row.spec)
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
@@ -300,8 +309,11 @@ def on_loss(uow: UnitOfWork, group_key: str) -> None:
         timers.put(uow, f"{OWNER}.refill", group_key, 0, due)
 
 
-def _fill(uow: UnitOfWork, fleet: Fleet, principal: Principal, row: GroupRow) -> None:
-    """Makes the instances that are missing, and deletes those that are too many."""
+def _fill(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, row: GroupRow, run_seconds: int = 0
+) -> None:
+    """Makes the instances that are missing, which run for `run_seconds` (0: on and on), and deletes
+    those that are too many."""
     there = [
         one
         for one in instances.of_group(uow, row.group_key)
@@ -313,14 +325,19 @@ def _fill(uow: UnitOfWork, fleet: Fleet, principal: Principal, row: GroupRow) ->
         _delete_all(uow, fleet, sorted(there, key=lambda one: one.row.created)[missing:])
     if missing <= 0:
         return
-    template = _template(uow, row.project, row.spec)
+    template = template_of(uow, row)
+    if run_seconds:
+        scheduling = template.scheduling._replace(
+            max_run_seconds=float(run_seconds), termination_action=TerminationAction.DELETE
+        )
+        template = dataclasses.replace(template, scheduling=scheduling)
     taken = {one.row.name for one in instances.of_project(uow, row.project)}
     names = _names(uow, row.spec.base_name, missing, taken)
     together = [tuple(names)] if row.spec.topology else [(name,) for name in names]
     wanted = [
         InstanceRequest(
             some,
-            template.with_disk_names(row.project, row.zone, some[0]),
+            create.with_disks(uow, row.project, row.zone, some[0], template),
             row.spec.topology,
             row.group_key,
         )
@@ -349,7 +366,7 @@ def _delete_all(uow: UnitOfWork, fleet: Fleet, chosen: Sequence[Instance]) -> No
             nodes.begin(uow, node, OperationVerb.DELETE, fleet.timings.delete_seconds)
 
 
-def _target(row: GroupRow) -> OperationTarget:
+def target_of(row: GroupRow) -> OperationTarget:
     return OperationTarget(
         ResourceKind.INSTANCE_GROUP_MANAGER,
         row.group_key,

@@ -7,13 +7,14 @@ from podyard.base.ids import row_id
 from podyard.control.access import identity
 from podyard.control.compute.instances.create import ID_BITS, check_account
 from podyard.control.platform import operations
-from podyard.db.compute import instance_groups, resources
+from podyard.db.compute import instance_groups, instances, resources
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.compute.place import GLOBAL
 from podyard.domain.compute.refusal import (
     ComputeRefusal,
     Reason,
     already_exists,
+    in_use,
     invalid_value,
     resource_not_found,
 )
@@ -106,12 +107,14 @@ def list_page(
 def delete(
     uow: UnitOfWork, principal: Principal, project: str, place: str, kind: ResourceKind, name: str
 ) -> Operation:
-    """Raises `resourceInUseByAnotherResource` while a managed group has it."""
+    """Raises `resourceInUseByAnotherResource` while a managed group or an instance has it."""
     resource = get(uow, principal, project, place, kind, name, "delete")
     for group in instance_groups.of_project(uow, project):
         if resource.path in (group.spec.template, group.spec.workload_policy):
-            text = f"The {kind} resource '{resource.path}' is already being used by '{group.path}'"
-            raise ComputeRefusal(Reason.IN_USE, text)
+            raise in_use(kind, resource.path, group.path)
+    for instance in instances.of_project(uow, project):
+        if resource.path in instance.spec.placement_policies:
+            raise in_use(kind, resource.path, instance.row.path)
     resources.remove(uow, resource)
     return operations.complete(uow, _target(resource), OperationVerb.DELETE)
 

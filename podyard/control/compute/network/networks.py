@@ -20,6 +20,7 @@ from podyard.domain.compute.network import (
     SubnetworkSpec,
     auto_subnetworks,
     check_apart,
+    check_larger,
     network_spec,
     subnetwork_spec,
 )
@@ -174,9 +175,10 @@ def patch_subnetwork(
     principal: Principal,
     subnetwork: ComputeResource,
     spec: SubnetworkSpec,
+    permission: str = "compute.subnetworks.update",
 ) -> ComputeResource:
     project = subnetwork.project
-    principal.require("compute.subnetworks.update", project, f"projects/{project}")
+    principal.require(permission, project, f"projects/{project}")
     _check_stored(uow, subnetwork, "change")
     return resources.update(uow, subnetwork, dataclasses.asdict(spec))
 
@@ -192,6 +194,37 @@ def delete_subnetwork(
             raise in_use("subnetwork", subnetwork.path, address.path)
     resources.remove(uow, subnetwork)
     return subnetwork
+
+
+def expand_subnetwork(
+    uow: UnitOfWork, principal: Principal, subnetwork: ComputeResource, ip_range: str, fleet: Fleet
+) -> ComputeResource:
+    """Raises `invalid` unless the range has all addresses of the one before, and is free."""
+    project = subnetwork.project
+    principal.require("compute.subnetworks.expandIpCidrRange", project, f"projects/{project}")
+    _check_stored(uow, subnetwork, "expand")
+    spec = dataclasses.replace(subnetwork_spec(subnetwork), ip_range=ip_range)
+    check_larger(subnetwork_spec(subnetwork).ip_range, ip_range)
+    network = get(uow, project, spec.network)
+    others = [one for one in subnetworks_of(uow, network, fleet) if one.path != subnetwork.path]
+    check_apart(spec, others)
+    return resources.update(uow, subnetwork, dataclasses.asdict(spec))
+
+
+def switch_to_custom_mode(
+    uow: UnitOfWork, principal: Principal, project: str, name: str, fleet: Fleet
+) -> ComputeResource:
+    """Its subnetworks of auto mode become ones that are stored."""
+    principal.require("compute.networks.switchToCustomMode", project, f"projects/{project}")
+    network = get(uow, project, name)
+    spec = network_spec(network)
+    if not spec.auto_subnetworks:
+        text = f"The network '{network.path}' is not in auto subnet mode."
+        raise ComputeRefusal(Reason.INVALID, text)
+    for one in auto_subnetworks(network, regions_of(fleet)):
+        resources.insert(uow, one)
+    custom = dataclasses.replace(spec, auto_subnetworks=False)
+    return resources.update(uow, network, dataclasses.asdict(custom))
 
 
 def _check_stored(uow: UnitOfWork, subnetwork: ComputeResource, verb: str) -> None:

@@ -1,0 +1,430 @@
+"""Terraform's provider google: google/services/compute/resource_compute_*.go. Its clients of Go
+ask with `alt=json&prettyPrint=false`, and poll operations until they are DONE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.launchers.replay import (
+    ABSENT,
+    IP,
+    LINK,
+    NUMBER,
+    PROJECT,
+    REGION,
+    ZONE,
+    C,
+    Call,
+    G,
+    R,
+    Z,
+    absent,
+    change,
+    get,
+    matching,
+    names,
+    some,
+)
+
+GO = {"alt": "json", "prettyPrint": "false"}
+IMAGE = matching(r".*/projects/debian-cloud/global/images/debian-12-bookworm-v\d{8}")
+SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+NETWORK = [
+    *change(
+        "POST",
+        f"{G}/networks",
+        {
+            "name": "net",
+            "autoCreateSubnetworks": False,
+            "routingConfig": {"routingMode": "REGIONAL"},
+            "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+        },
+        **GO,
+    ),
+    Call(
+        "GET",
+        f"{G}/networks/net",
+        query=GO,
+        reads={
+            "autoCreateSubnetworks": False,
+            "id": NUMBER,
+            "mtu": 1460,
+            "name": "net",
+            "routingConfig.routingMode": "REGIONAL",
+            "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+            "selfLink": f"{LINK}/global/networks/net",
+        },
+    ),
+    Call(
+        "GET",
+        f"{G}/routes",
+        query={"filter": f'(network="{LINK}/global/networks/net") AND (destRange="0.0.0.0/0")'},
+        reads={"items.0.name": some, "items.1": ABSENT},
+    ),
+    *change("PATCH", f"{G}/networks/net", {"routingConfig": {"routingMode": "GLOBAL"}}, **GO),
+    *change(
+        "POST",
+        f"{R}/subnetworks",
+        {
+            "ipCidrRange": "10.0.0.0/16",
+            "name": "sub",
+            "network": f"projects/{PROJECT}/global/networks/net",
+            "privateIpGoogleAccess": False,
+            "region": f"projects/{PROJECT}/global/regions/{REGION}".replace("global/", ""),
+            "secondaryIpRanges": [],
+        },
+        **GO,
+    ),
+    Call(
+        "GET",
+        f"{R}/subnetworks/sub",
+        reads={
+            "gatewayAddress": "10.0.0.1",
+            "fingerprint": some,
+            "network": f"{LINK}/global/networks/net",
+            "purpose": "PRIVATE",
+            "stackType": "IPV4_ONLY",
+            "privateIpGoogleAccess": False,
+        },
+        keeps={"fingerprint": "fingerprint"},
+    ),
+    *change(
+        "POST", f"{R}/subnetworks/sub/setPrivateIpGoogleAccess", {"privateIpGoogleAccess": True}
+    ),
+    *change("POST", f"{R}/subnetworks/sub/expandIpCidrRange", {"ipCidrRange": "10.0.0.0/15"}),
+    get(f"{R}/subnetworks/sub", ipCidrRange="10.0.0.0/15", privateIpGoogleAccess=True),
+    *change(
+        "POST",
+        f"{G}/firewalls",
+        {
+            "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}],
+            "direction": "INGRESS",
+            "logConfig": {"enable": False},
+            "name": "fw",
+            "network": f"projects/{PROJECT}/global/networks/net",
+            "priority": 1000,
+            "sourceRanges": ["0.0.0.0/0"],
+        },
+        **GO,
+    ),
+    *change("PATCH", f"{G}/firewalls/fw", {"priority": 900}, **GO),
+    get(f"{G}/firewalls/fw", priority=900, disabled=False, direction="INGRESS", id=NUMBER),
+    *change(
+        "POST",
+        f"{R}/addresses",
+        {"name": "ip", "addressType": "EXTERNAL", "networkTier": "PREMIUM", "region": REGION},
+    ),
+    Call(
+        "GET",
+        f"{R}/addresses/ip",
+        reads={"address": IP, "status": "RESERVED"},
+        keeps={"fingerprint": "labelFingerprint"},
+    ),
+    *change(
+        "POST",
+        f"{R}/addresses/ip/setLabels",
+        {"labels": {"a": "b"}, "labelFingerprint": "$fingerprint"},
+    ),
+    get(f"{R}/addresses/ip", labels={"a": "b"}),
+    *change("POST", f"{G}/addresses", {"name": "anycast", "ipVersion": "IPV4"}),
+    Call(
+        "GET",
+        f"{G}/addresses/anycast",
+        reads={
+            "address": IP,
+            "selfLink": f"{LINK}/global/addresses/anycast",
+            "region": ABSENT,
+            "status": "RESERVED",
+            "addressType": "EXTERNAL",
+        },
+    ),
+    get(f"{G}/addresses", items=names("anycast")),
+    *change("DELETE", f"{G}/addresses/anycast"),
+    absent(f"{G}/addresses/anycast"),
+]
+DISK = [
+    Call("GET", f"{Z}/diskTypes/pd-ssd", query=GO, reads={"selfLink": some}),
+    Call(
+        "GET",
+        "/compute/v1/projects/debian-cloud/global/images/family/debian-12",
+        reads={"selfLink": IMAGE, "diskSizeGb": some, "name": some},
+        keeps={"image": "selfLink"},
+    ),
+    *change(
+        "POST",
+        f"{Z}/disks",
+        {
+            "labels": {"goog-terraform-provisioned": "true"},
+            "name": "data",
+            "physicalBlockSizeBytes": 4096,
+            "sizeGb": 20,
+            "type": f"projects/{PROJECT}/zones/{ZONE}/diskTypes/pd-ssd",
+        },
+        **GO,
+    ),
+    Call(
+        "GET",
+        f"{Z}/disks/data",
+        reads={
+            "sizeGb": "20",
+            "physicalBlockSizeBytes": "4096",
+            "type": f"{LINK}/zones/{ZONE}/diskTypes/pd-ssd",
+            "labelFingerprint": some,
+            "sourceImage": ABSENT,
+            "users": lambda users: not users,
+        },
+        keeps={"fingerprint": "labelFingerprint"},
+    ),
+    *change(
+        "POST",
+        f"{Z}/disks/data/setLabels",
+        {"labels": {"x": "y"}, "labelFingerprint": "$fingerprint"},
+    ),
+    *change("POST", f"{Z}/disks/data/resize", {"sizeGb": 30}),
+    *change(
+        "POST",
+        f"{Z}/disks",
+        {
+            "name": "system",
+            "sizeGb": 20,
+            "sourceImage": "projects/debian-cloud/global/images/family/debian-12",
+            "type": f"projects/{PROJECT}/zones/{ZONE}/diskTypes/pd-balanced",
+        },
+    ),
+    Call(
+        "GET",
+        f"{Z}/disks/system",
+        reads={"sourceImage": IMAGE, "sourceImageId": NUMBER, "sizeGb": "20"},
+    ),
+]
+AT = f"{Z}/instances/tf"
+INSTANCE: dict[str, Any] = {
+    "canIpForward": False,
+    "confidentialInstanceConfig": None,
+    "deletionProtection": False,
+    "description": "",
+    "disks": [
+        {
+            "autoDelete": True,
+            "boot": True,
+            "deviceName": "root",
+            "initializeParams": {
+                "diskSizeGb": "30",
+                "diskType": f"zones/{ZONE}/diskTypes/pd-balanced",
+                "labels": {"disk": "boot"},
+                "sourceImage": "projects/debian-cloud/global/images/family/debian-12",
+            },
+            "mode": "READ_WRITE",
+        },
+        {
+            "source": f"projects/{PROJECT}/zones/{ZONE}/disks/data",
+            "mode": "READ_WRITE",
+            "deviceName": "data",
+        },
+    ],
+    "hostname": "",
+    "labels": {"goog-terraform-provisioned": "true"},
+    "machineType": f"projects/{PROJECT}/zones/{ZONE}/machineTypes/e2-medium",
+    "metadata": {"items": [{"key": "enable-oslogin", "value": "FALSE"}]},
+    "minCpuPlatform": "Intel Broadwell",
+    "name": "tf",
+    "networkInterfaces": [
+        {
+            "accessConfigs": [{"networkTier": "STANDARD", "type": "ONE_TO_ONE_NAT"}],
+            "network": f"projects/{PROJECT}/global/networks/net",
+            "subnetwork": f"projects/{PROJECT}/regions/{REGION}/subnetworks/sub",
+            "stackType": "IPV4_ONLY",
+            "nicType": "GVNIC",
+        }
+    ],
+    "params": {},
+    "scheduling": {"automaticRestart": True, "onHostMaintenance": "MIGRATE"},
+    "serviceAccounts": [{"email": "default", "scopes": SCOPES}],
+    "shieldedInstanceConfig": {"enableSecureBoot": True, "enableVtpm": True},
+    "tags": {"items": ["web"]},
+}
+VM = [
+    Call("GET", f"{C}/zones/{ZONE}", query=GO, reads={"selfLink": f"{LINK}/zones/{ZONE}"}),
+    *change("POST", f"{Z}/instances", INSTANCE, **GO),
+    Call(
+        "GET",
+        AT,
+        query=GO,
+        reads={
+            "id": NUMBER,
+            "cpuPlatform": some,
+            "minCpuPlatform": "Intel Broadwell",
+            "disks.0.deviceName": "root",
+            "disks.0.source": f"{LINK}/zones/{ZONE}/disks/tf",
+            "disks.0.boot": True,
+            "disks.0.mode": "READ_WRITE",
+            "disks.1.deviceName": "data",
+            "disks.1.source": f"{LINK}/zones/{ZONE}/disks/data",
+            "networkInterfaces.0.name": "nic0",
+            "networkInterfaces.0.nicType": "GVNIC",
+            "networkInterfaces.0.stackType": "IPV4_ONLY",
+            "networkInterfaces.0.networkIP": IP,
+            "networkInterfaces.0.network": f"{LINK}/global/networks/net",
+            "networkInterfaces.0.subnetwork": f"{LINK}/regions/{REGION}/subnetworks/sub",
+            "networkInterfaces.0.accessConfigs.0.networkTier": "STANDARD",
+            "networkInterfaces.0.accessConfigs.0.natIP": IP,
+            "scheduling.automaticRestart": True,
+            "scheduling.onHostMaintenance": "MIGRATE",
+            "scheduling.preemptible": False,
+            "scheduling.provisioningModel": "STANDARD",
+            "serviceAccounts.0.scopes": SCOPES,
+            "shieldedInstanceConfig": {
+                "enableSecureBoot": True,
+                "enableVtpm": True,
+                "enableIntegrityMonitoring": True,
+            },
+            "tags.items": ["web"],
+            "tags.fingerprint": some,
+            "metadata.fingerprint": some,
+            "labelFingerprint": some,
+        },
+        keeps={
+            "metadata": "metadata.fingerprint",
+            "tags": "tags.fingerprint",
+            "labels": "labelFingerprint",
+            "number": "id",
+        },
+    ),
+    Call(
+        "GET",
+        f"{Z}/disks/tf",
+        reads={
+            "type": f"{LINK}/zones/{ZONE}/diskTypes/pd-balanced",
+            "sourceImage": IMAGE,
+            "sizeGb": "30",
+            "labels": {"disk": "boot"},
+        },
+    ),
+    *change(
+        "POST",
+        f"{AT}/setMetadata",
+        {"fingerprint": "$metadata", "items": [{"key": "a", "value": "b"}]},
+    ),
+    *change("POST", f"{AT}/setTags", {"fingerprint": "$tags", "items": ["web", "db"]}),
+    *change("POST", f"{AT}/setLabels", {"labelFingerprint": "$labels", "labels": {"a": "b"}}),
+    *change(
+        "POST",
+        f"{AT}/setScheduling",
+        {"automaticRestart": False, "onHostMaintenance": "TERMINATE", "preemptible": False},
+    ),
+    *change("POST", f"{AT}/setDeletionProtection", deletionProtection="true"),
+    Call("DELETE", AT, fails=(400, "invalid", "protected against deletion")),
+    *change("POST", f"{AT}/setDeletionProtection", deletionProtection="false"),
+    *change(
+        "POST",
+        f"{AT}/deleteAccessConfig",
+        accessConfig="External NAT",
+        networkInterface="nic0",
+    ),
+    Call("GET", AT, reads={"networkInterfaces.0.accessConfigs": ABSENT}),
+    *change(
+        "POST",
+        f"{AT}/addAccessConfig",
+        {"type": "ONE_TO_ONE_NAT", "name": "External NAT"},
+        networkInterface="nic0",
+    ),
+    Call("GET", AT, reads={"networkInterfaces.0.accessConfigs.0.name": "External NAT"}),
+    *change("POST", f"{AT}/detachDisk", deviceName="data"),
+    *change(
+        "POST",
+        f"{AT}/attachDisk",
+        {
+            "source": f"projects/{PROJECT}/zones/{ZONE}/disks/data",
+            "mode": "READ_ONLY",
+            "deviceName": "data-2",
+        },
+    ),
+    Call(
+        "POST",
+        f"{AT}/setMachineType",
+        {"machineType": f"projects/{PROJECT}/zones/{ZONE}/machineTypes/e2-standard-2"},
+        fails=(400, "resourceNotReady", ""),
+    ),
+    *change("POST", f"{AT}/stop"),
+    *change("POST", f"{AT}/setMinCpuPlatform", {"minCpuPlatform": "Intel Skylake"}),
+    *change(
+        "POST",
+        f"{AT}/setMachineType",
+        {"machineType": f"projects/{PROJECT}/zones/{ZONE}/machineTypes/e2-standard-2"},
+    ),
+    *change("POST", f"{AT}/setServiceAccount", {"email": "", "scopes": []}),
+    *change("PATCH", f"{AT}/updateShieldedInstanceConfig", {"enableSecureBoot": False}),
+    *change("PATCH", f"{AT}/updateDisplayDevice", {"enableDisplay": True}),
+    *change("POST", f"{AT}/start"),
+    Call(
+        "GET",
+        AT,
+        reads={
+            "status": "RUNNING",
+            "machineType": f"{LINK}/zones/{ZONE}/machineTypes/e2-standard-2",
+            "minCpuPlatform": "Intel Skylake",
+            "disks.1.mode": "READ_ONLY",
+        },
+    ),
+    Call("GET", Z + "/instances/{number}", reads={"name": "tf"}),
+    *change("DELETE", AT),
+    absent(AT),
+    absent(f"{Z}/disks/tf"),
+]
+EXISTING = [
+    *change(
+        "POST",
+        f"{Z}/instances",
+        {
+            **INSTANCE,
+            "disks": [
+                {
+                    "autoDelete": False,
+                    "boot": True,
+                    "source": f"projects/{PROJECT}/zones/{ZONE}/disks/system",
+                    "mode": "READ_WRITE",
+                }
+            ],
+        },
+    ),
+    Call(
+        "GET",
+        AT,
+        reads={
+            "disks.0.source": f"{LINK}/zones/{ZONE}/disks/system",
+            "disks.0.boot": True,
+            "disks.0.autoDelete": False,
+            "disks.0.diskSizeGb": "20",
+        },
+        keeps={
+            "name": "name",
+            "machine": "machineType",
+            "disks": "disks",
+            "nics": "networkInterfaces",
+        },
+    ),
+    *change(
+        "PUT",
+        AT,
+        {
+            "name": "$name",
+            "machineType": "$machine",
+            "disks": "$disks",
+            "networkInterfaces": "$nics",
+            "canIpForward": True,
+            "labels": {"a": "b"},
+        },
+        minimalAction="NO_EFFECT",
+    ),
+    get(AT, canIpForward=True, labels={"a": "b"}, status="RUNNING"),
+    get(f"{Z}/disks/system", users=[f"{LINK}/zones/{ZONE}/instances/tf"]),
+    *change("DELETE", AT),
+    get(f"{Z}/disks/system", name="system", users=lambda users: not users),
+    *change("DELETE", f"{Z}/disks/system"),
+    *change("DELETE", f"{Z}/disks/data"),
+    *change("DELETE", f"{R}/addresses/ip"),
+    *change("DELETE", f"{G}/firewalls/fw"),
+    *change("DELETE", f"{R}/subnetworks/sub"),
+    *change("DELETE", f"{G}/networks/net"),
+]
+CALLS = [*NETWORK, *DISK, *VM, *EXISTING]
