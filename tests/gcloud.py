@@ -16,6 +16,7 @@ from podyard.cli.nodes.ssh_setup import needs_setup
 from tests.stack import Stack
 from tests.waiting import patient, until
 
+PERSON = "user1"  # who types: hosts refuse root
 TPU_VM = "gcloud compute tpus tpu-vm"
 _COMMAND_SECONDS_MAX = 240.0  # a framework that is imported on several hosts at once
 
@@ -53,7 +54,7 @@ class Terminal:
     def __init__(self, stack: Stack, home: Path) -> None:
         self._exports = stack.podyard("env").stdout
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        self._environment = {**kept, "HOME": str(home)}
+        self._environment = {**kept, "HOME": str(home), "USER": PERSON}
 
     def start(self, command: str) -> subprocess.Popen[str]:
         """Starts a command in a separate session: `end` also ends the ssh clients that gcloud has

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.domain.disk import HostDisk
+from podyard.domain.disk import TPU_BOOT_DISK_GB, HostDisk
 from podyard.domain.node import INTERRUPTIBLE
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
@@ -114,6 +114,7 @@ class NodeFacts:
     host_addresses: tuple[str, ...] = ()
     project_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     disks: tuple[HostDisk, ...] = ()
+    boot_disk_gb: int = TPU_BOOT_DISK_GB
     instance_names: tuple[str, ...] = ()
     instance_numbers: tuple[int, ...] = ()
     machine_type: str = ""

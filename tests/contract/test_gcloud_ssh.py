@@ -16,7 +16,7 @@ import pytest
 
 from podyard.base import boxes
 from podyard.cli.nodes.ssh_setup import needs_setup
-from tests.gcloud import TPU_VM, Terminal, create_node
+from tests.gcloud import PERSON, TPU_VM, Terminal, create_node
 from tests.ordinary_user import UserStack, make_user
 from tests.stack import PODYARD, Stack
 
@@ -83,8 +83,8 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
     node = f"/v2/projects/demo/locations/{ZONE}/nodes/m1"
     stack.call("PATCH", f"{node}?updateMask=metadata", {"metadata": {"ssh-keys": ""}})
     done = shell(
-        f"gcloud compute project-info add-metadata --metadata='ssh-keys=root:{key[0]} "
-        f"{key[1]} root'"
+        f"gcloud compute project-info add-metadata --metadata='ssh-keys={PERSON}:{key[0]} "
+        f"{key[1]} {PERSON}'"
     )
     assert done.returncode == 0, done.stderr
     done = shell(f"{TPU_VM} ssh m1 --zone {ZONE} --command='echo in'")

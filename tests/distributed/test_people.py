@@ -177,3 +177,27 @@ def test_scripts_find_the_accounts_before_anybody_has_logged_in(
 
     until(is_done, 60, "the script")
     assert run_on(stack, "two", "cat said").stdout == "early\n/home/early/x\n"
+
+
+def test_df_and_lsblk_show_the_disks_of_the_host_and_nothing_of_the_machine(stack: Stack) -> None:
+    def rows(command: str) -> list[list[str]]:
+        done = run_on(stack, "one", command)
+        assert done.returncode == 0, done.stderr
+        return [line.split() for line in done.stdout.splitlines()]
+
+    head, boot, *others = rows("df -hT")
+    assert head[:7] == ["Filesystem", "Type", "Size", "Used", "Avail", "Use%", "Mounted"]
+    assert (boot[:3], boot[6]) == (["/dev/sda", "ext4", "100G"], "/")
+    assert {row[0] for row in others} == {"tmpfs"}
+    assert {row[6] for row in others} == {"/run", "/dev/shm"}
+    assert rows("lsblk -n")[0] == ["sda", "100G", "0", "disk", "/"]
+    for path in ("/", ".", "/usr/bin", "/tmp"):
+        (_, row) = rows(f"df -k {path}")
+        assert row[:2] == ["/dev/sda", str(100 << 20)] and row[5] == "/"
+    free = int(rows("df --output=avail -BG / | tail -1")[0][0])
+    assert 0 < free <= 100
+    used = int(rows("df -m --output=used /")[1][0])
+    assert rows("head -c 64M /dev/urandom > filled && df -m --output=used /")[1] == [str(used + 64)]
+    done = run_on(stack, "one", "df /nowhere; df --sync")
+    assert "df: /nowhere: No such file or directory" in done.stderr
+    assert "df: --sync is not supported: use -h" in done.stderr

@@ -105,7 +105,7 @@ def env(
         return 0
     target = _target(settings, data, project, location)
     variables = _variables_of(target, settings, project, location)
-    if (line := ssh_setup.note(settings)) is not None:
+    for line in ssh_setup.notes(settings):
         say(line)
     if CA_VARIABLE not in variables:
         say(

@@ -10,6 +10,7 @@ folder that says so.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import pwd
 import selectors
@@ -119,9 +120,19 @@ def include_line(settings: Settings) -> str:
     return f'Include "{_config_path(settings)}"'
 
 
-def note(settings: Settings) -> str | None:
-    """Return what a user of gcloud must know: that `podyard ssh setup` is needed. None when it is
-    not, or is done."""
+def notes(settings: Settings) -> list[str]:
+    """Return what a user of gcloud must know before `ssh`."""
+    found = [_setup_note(settings)]
+    if getpass.getuser() == "root":
+        found.append(
+            "podyard env: gcloud logs in as root here, which hosts in boxes refuse: name a user "
+            "(`ssh USER@NODE`), or set LOGNAME"
+        )
+    return [text for text in found if text is not None]
+
+
+def _setup_note(settings: Settings) -> str | None:
+    """Return that `podyard ssh setup` is needed. None when it is not, or is done."""
     if not needs_setup() or include_line(settings) in _lines(_config_of_ssh()):
         return None
     where = f"port {SSH_PORT_WITHOUT_ROOT}" if HAS_HOST_ADDRESSES else "other ports"

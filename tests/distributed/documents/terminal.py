@@ -32,7 +32,8 @@ def environment(home: Path, path: str) -> dict[str, str]:
     names = ("PODYARD_PORT", "PODYARD_GRPC_PORT", "PODYARD_STORAGE_PORT", "PODYARD_PUBLIC_PORT")
     ports = _free_ports(len(names))
     kept = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
-    return {**kept, **dict(zip(names, ports, strict=True)), "HOME": str(home), "PATH": path}
+    own = {"HOME": str(home), "PATH": path, "USER": "reader"}
+    return {**kept, **dict(zip(names, ports, strict=True)), **own}
 
 
 def reader_path() -> str:

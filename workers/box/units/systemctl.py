@@ -67,9 +67,9 @@ def read_call(words: Sequence[str]) -> Call:
             name, value = "-p", word[2:]
         if name in ("-p", "--property"):
             properties += value.split(",")
-        elif word.startswith("-"):
+        elif word.startswith("-") and name not in _WITH_VALUE:
             flags.add(name)
-        else:
+        elif not word.startswith("-"):
             named.append(word)
     verb, *names = named or ["list-units"]
     return Call(verb, tuple(names), frozenset(flags), tuple(properties))
