@@ -110,7 +110,7 @@ class Box:
     def enter_as(
         self, name: str, command: Sequence[str], *, terminal: str | None = None
     ) -> list[str]:
-        """Return what runs `command` inside as somebody who has logged in with `name`."""
+        """Return what runs `command` inside as the user who logs in with `name`."""
         if name == box_plan.USER:
             return self.enter(command, terminal=terminal)
         login = (sys.executable, "-I", "-S", box_login.__file__, "enter", name, *command)

@@ -49,10 +49,10 @@ class FileSystem(NamedTuple):
     def covers(self, path: str) -> bool:
         return path == self.target or path.startswith(f"{self.target.rstrip('/')}/")
 
-    def show(self, field: str, unit: str) -> str:
+    def show(self, field: str, unit: str, suffix: str) -> str:
         counts = {"size": self.size, "used": self.used, "avail": self.free}
         if field in counts:
-            return size_text(counts[field], unit)
+            return size_text(counts[field], unit) + suffix
         files_used = self.files - self.files_free
         texts = {
             "source": self.source, "fstype": self.kind, "target": self.target,
@@ -258,7 +258,9 @@ def usages() -> "list[FileSystem]":
     size, used = boot.sizeGb << 30, boot.usedBytes
     free = min(max(size - used, 0), shutil.disk_usage("/").free)
     counts = os.statvfs("/")
-    found = [FileSystem("/dev/sda", "ext4", "/", size, used, free, counts.f_files, counts.f_ffree)]
+    systems = [
+        FileSystem("/dev/sda", "ext4", "/", size, used, free, counts.f_files, counts.f_ffree)
+    ]
     for source, folder, kind, _ in mounts():
         if not source.startswith("/dev/sd") and folder not in _MEMORY:
             continue
@@ -267,8 +269,8 @@ def usages() -> "list[FileSystem]":
         used = size - one.f_frsize * one.f_bfree
         name = source if source.startswith("/dev/") else "tmpfs"
         kind = kind if kind == "tmpfs" else "ext4"
-        found.append(FileSystem(name, kind, folder, size, used, free, one.f_files, one.f_ffree))
-    return found
+        systems.append(FileSystem(name, kind, folder, size, used, free, one.f_files, one.f_ffree))
+    return systems
 
 
 def size_text(count: int, unit: str) -> str:
@@ -289,7 +291,7 @@ class DiskFree:
     """A command line of df(1). Raises ValueError with the option that is not known."""
 
     def __init__(self, words: "list[str]") -> None:
-        self.unit, self.kinds, self.without = "1024", [""], [""]
+        self.unit, self.suffix, self.kinds, self.without = "1024", "", [""], [""]
         self.fields = ["source", "size", "used", "avail", "pcent", "target"]
         self.paths: list[str] = []
         rest = iter(words)
@@ -322,6 +324,7 @@ class DiskFree:
                 raise ValueError(f"-B {value}")
             count = value[: len(value) - len(value.lstrip("0123456789"))]
             self.unit = str(int(count or 1) << 10 * _POWERS.index(letter))
+            self.suffix = "" if count else letter
         elif option == "T" and "fstype" not in self.fields:
             self.fields.insert(1, "fstype")
         elif option == "i":
@@ -364,7 +367,7 @@ def df(words: "list[str]") -> int:
         "size": "Size" if call.unit in "hH" else f"{size_text(int(call.unit), 'h')}-blocks",
     }
     lines = [[heads[field] for field in call.fields]]
-    lines += [[row.show(field, call.unit) for field in call.fields] for row in rows]
+    lines += [[row.show(field, call.unit, call.suffix) for field in call.fields] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines if rows else ():
         cells = (

@@ -30,7 +30,7 @@ _PIP = "#!{}\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main
 
 
 def why_refused(name: str, passwd: str) -> str:
-    """Return the sentence for a name that nobody logs in with; empty if somebody may. `passwd`: the
+    """Return the sentence for a name that nobody logs in with; empty for others. `passwd`: the
     text of /etc/passwd."""
     if name == "root":
         return "root cannot log in to a host: log in as USER@HOST and use sudo"
@@ -45,12 +45,12 @@ def why_refused(name: str, passwd: str) -> str:
     return ""
 
 
-def with_account(files: "dict[str, str]", name: str) -> "dict[str, str]":
-    """The texts of passwd, group and shadow with an account more. Its user and group have the same
-    number, the first that neither has."""
-    taken = {row[2] for text in (files["passwd"], files["group"]) for row in _rows(text)}
+def with_account(passwd: str, group: str, shadow: str, name: str) -> "tuple[str, str, str]":
+    """The texts of the three files with an account more. Its user and group have the same number,
+    the first that neither has."""
+    taken = {row[2] for text in (passwd, group) for row in _rows(text)}
     number = next(str(one) for one in range(_FIRST_ID, _LAST_ID) if str(one) not in taken)
-    groups = _rows(files["group"])
+    groups = _rows(group)
     if all(row[0] != _SUDOERS for row in groups):
         last = next(str(one) for one in range(_FIRST_ID - 1, 0, -1) if str(one) not in taken)
         groups.append([_SUDOERS, "x", last, ""])
@@ -58,35 +58,36 @@ def with_account(files: "dict[str, str]", name: str) -> "dict[str, str]":
         if row[0] in _GROUPS:
             row[3] = ",".join(filter(None, (*row[3].split(","), name)))
     groups.append([name, "x", number, ""])
-    return {
-        "passwd": _line(files["passwd"], f"{name}:x:{number}:{number}::/home/{name}:/bin/bash"),
-        "group": "".join(f"{':'.join(row)}\n" for row in groups),
-        "shadow": _line(files["shadow"], f"{name}:*:19000:0:99999:7:::"),
-    }
+    return (
+        _line(passwd, f"{name}:x:{number}:{number}::/home/{name}:/bin/bash"),
+        "".join(f"{':'.join(row)}\n" for row in groups),
+        _line(shadow, f"{name}:*:19000:0:99999:7:::"),
+    )
 
 
-def add(name: str) -> "tuple[int, int, str]":
-    """(user, group, home) of an account, which is made if it is not there. Raises SystemExit for a
-    name that is refused."""
-    with _locked():
-        files = {one: Path(_ETC, one).read_text() for one in ("passwd", "group", "shadow")}
-        if why := why_refused(name, files["passwd"]):
+def add(name: str) -> str:
+    """The home of an account, which is made if it is not there. Raises SystemExit for a name that
+    is refused."""
+    paths = [Path(_ETC, one) for one in ("passwd", "group", "shadow")]
+    with _lock():
+        passwd, group, shadow = (path.read_text() for path in paths)
+        if why := why_refused(name, passwd):
             print(f"podyard: {why}", file=sys.stderr)
             raise SystemExit(REFUSED)
-        row = _row(files["passwd"], name)
+        row = _row(passwd, name)
         if row is None:
-            changed = with_account(files, name)
-            for one, text in changed.items():
-                _replace(Path(_ETC, one), text)
-            row = _row(changed["passwd"], name)
+            texts = with_account(passwd, group, shadow, name)
+            for path, text in zip(paths, texts, strict=True):
+                _replace(path, text)
+            row = _row(texts[0], name)
             assert row is not None
             _make_home(Path(row[5]), int(row[2]), int(row[3]))
-    return int(row[2]), int(row[3]), row[5]
+    return row[5]
 
 
 def enter(name: str, *command: str) -> None:
     """Become a command of an account's."""
-    _, _, home = add(name)
+    home = add(name)
     environ = os.environ
     environ.update(HOME=home, USER=name, LOGNAME=name, SHELL="/bin/bash")
     words = become(name, "", command)
@@ -122,15 +123,15 @@ def has_one_user() -> bool:
 
 
 def _make_environment(own: Path) -> None:
-    """Where all share a virtual environment that belongs to the box's first user, what others
-    install lies in theirs, on top of it."""
+    """Give a user a virtual environment on top of the shared one, which belongs to the box's first
+    user."""
     first, _, rest = os.environ.get("PATH", "").partition(os.pathsep)
     shared = Path(first).parent
     if not (shared / "pyvenv.cfg").is_file():
         return
-    os.environ["PATH"] = os.pathsep.join((f"{own}/bin", first, rest))
+    os.environ.update(PATH=os.pathsep.join((f"{own}/bin", first, rest)))
     if "VIRTUAL_ENV" in os.environ:
-        os.environ["VIRTUAL_ENV"] = str(own)
+        os.environ.update(VIRTUAL_ENV=str(own))
     libraries = next(shared.glob("lib/python3*/site-packages"), shared)
     packages = own / libraries.relative_to(shared)
     text = f"import site; site.addsitedir({str(libraries)!r})\n"
@@ -169,7 +170,7 @@ def _give(path: Path, user: int, group: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked() -> "Iterator[None]":
+def _lock() -> "Iterator[None]":
     """As useradd(8) and passwd(1) lock these files."""
     with Path(_ETC, ".pwd.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import podyard
 from podyard.workers.box.plan import BoxPlan
+from podyard.workers.box.units import commands
 from podyard.workers.box.units.systemctl import BOOT
 
 _COMMANDS = "/run/podyard/unit-commands"
 _COMMAND_PATHS = ("/usr/bin/systemctl", "/usr/bin/journalctl")
 _OWN_UNITS = "/etc/systemd/system"
-_START = (
-    "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from podyard.workers.box.units import commands; sys.exit(commands.main())"
-)
 # What starts the units that are enabled: most boxes have none.
 _START_ENABLED = (
     f"for unit in {_OWN_UNITS}/*.wants/*.service {_OWN_UNITS}/*.requires/*.service; "
@@ -28,9 +25,9 @@ BOOT_COMMAND = ("/bin/sh", "-c", _START_ENABLED)
 
 def with_unit_commands(plan: BoxPlan) -> BoxPlan:
     """`plan` with the commands for units of systemd."""
-    root = Path(podyard.__file__).parents[1]
-    python = shlex.join((sys.executable, "-I", "-S", "-c", _START, str(root)))
-    text = f'#!/bin/sh\nexec {python} "$0" "$@"\n'
+    package = Path(podyard.__file__).parents[1]
+    command = (sys.executable, "-I", "-S", commands.__file__, str(package))
+    text = f'#!/bin/sh\nexec {shlex.join(command)} "$0" "$@"\n'
     return dataclasses.replace(
         plan,
         folders={**plan.folders, _OWN_UNITS: 0o755},

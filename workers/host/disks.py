@@ -40,7 +40,7 @@ NO_FUSE = (
     "this machine has no {}: a folder of the machine is mounted instead; it keeps its files, but "
     "not what mkfs wrote, and its size is not limited"
 )
-COUNTED_FILES_MAX = 1_000_000  # of a boot disk: two seconds, while somebody waits for df
+COUNTED_FILES_MAX = 1_000_000  # of a boot disk: two seconds, for which df waits
 _BOOT_DISK = ("home", "tmp", "box/root", "box/layers")
 _RECORDS = "box/disks"
 _TARGET = ".target"  # the end of the name of a file with the box's pid and where a disk is mounted
@@ -151,7 +151,7 @@ class HostDisks:
         return {"disks": [self._to_json(device, disk) for device, disk in self._disks().items()]}
 
     def _used_bytes(self) -> int:
-        """What the box has written. Links are not followed, nor folders that become links."""
+        """The size of what the box has written. Links are not followed, nor folders that become links."""
         folders = (self._folder / name for name in _BOOT_DISK)
         walks = itertools.chain.from_iterable(os.fwalk(folder) for folder in folders)
         blocks = files = 0

@@ -1,4 +1,4 @@
-"""What a host does in its box besides serving it: accounts of the people who may log in, disks that
+"""Work of a host in its box: accounts of the people who may log in, disks that
 /etc/fstab lists, and units that are enabled."""
 
 from __future__ import annotations

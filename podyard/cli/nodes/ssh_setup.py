@@ -122,13 +122,13 @@ def include_line(settings: Settings) -> str:
 
 def notes(settings: Settings) -> list[str]:
     """Return what a user of gcloud must know before `ssh`."""
-    found = [_setup_note(settings)]
+    texts = [_setup_note(settings)]
     if getpass.getuser() == "root":
-        found.append(
+        texts.append(
             "podyard env: gcloud logs in as root here, which hosts in boxes refuse: name a user "
             "(`ssh USER@NODE`), or set LOGNAME"
         )
-    return [text for text in found if text is not None]
+    return [text for text in texts if text is not None]
 
 
 def _setup_note(settings: Settings) -> str | None:

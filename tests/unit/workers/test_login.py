@@ -40,12 +40,11 @@ def test_other_names_are_refused(name: str, why: str) -> None:
 
 
 def test_an_account_has_a_free_number_and_the_groups_of_people() -> None:
-    files = {"passwd": PASSWD, "group": GROUP, "shadow": "root:*:19000:0:99999:7:::"}
-    first = login.with_account(files, "ann")
-    assert first["passwd"] == f"{PASSWD}ann:x:1002:1002::/home/ann:/bin/bash\n"
-    assert first["shadow"].splitlines()[1:] == ["ann:*:19000:0:99999:7:::"]
-    both = login.with_account(first, "ben")
-    groups = dict(line.split(":", 1) for line in both["group"].splitlines())
+    passwd, group, shadow = login.with_account(PASSWD, GROUP, "root:*:19000:0:99999:7:::", "ann")
+    assert passwd == f"{PASSWD}ann:x:1002:1002::/home/ann:/bin/bash\n"
+    assert shadow.splitlines()[1:] == ["ann:*:19000:0:99999:7:::"]
+    _, both, _ = login.with_account(passwd, group, shadow, "ben")
+    groups = dict(line.split(":", 1) for line in both.splitlines())
     assert groups["ben"] == "x:1003:" and groups["ann"] == "x:1002:"
     assert groups["adm"] == "x:4:syslog,ann,ben" and groups["video"] == "x:44:ann,ben"
     assert groups["google-sudoers"] == "x:999:ann,ben" and groups["other"] == "x:45:"

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from podyard.workers.box.units import decide, journalctl, supervisor, systemctl, unit_file
-from podyard.workers.box.units.decide import End
-from podyard.workers.box.units.unit_file import Command, Kind, LoadError, Restart, Unit
+from podyard.workers.box.units.decide import ServiceEnd
+from podyard.workers.box.units.unit_file import LoadError, Restart, ServiceKind, Unit, UnitCommand
 
 
 def _unit(*lines: str, name: str = "x.service") -> Unit:
@@ -44,9 +44,9 @@ WantedBy=multi-user.target graphical.target
     assert unit == Unit(
         name="thing@7.service",
         description="A thing on box",
-        kind=Kind.FORKING,
-        start=(Command(("/usr/bin/thing", "--flag", "a b", "100%"), name="thing-7"),),
-        start_pre=(Command(("/bin/false",), may_fail=True),),
+        kind=ServiceKind.FORKING,
+        start=(UnitCommand(("/usr/bin/thing", "--flag", "a b", "100%"), name="thing-7"),),
+        start_pre=(UnitCommand(("/bin/false",), may_fail=True),),
         environment={"A": "one two", "B": "3", "C": "7"},
         environment_files=("-/etc/default/thing",),
         user="ann",
@@ -66,7 +66,7 @@ def test_a_drop_in_changes_what_it_names() -> None:
     unit = unit_file.read_unit(
         "x.service", [first, "[Service]\nExecStart=\nExecStart=/bin/two"], "host"
     )
-    assert (unit.start, unit.user) == ((Command(("/bin/two",)),), "ann")
+    assert (unit.start, unit.user) == ((UnitCommand(("/bin/two",)),), "ann")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_variables_of_a_command() -> None:
     assert unit_file.environment_of(text) == {"A": "one", "C": "two words", "D": "xy", "E": "it's"}
 
 
-_FINE, _EXIT, _KILLED = End(), End(1), End(signal=signal.SIGKILL)
-_LATE, _ASKED = End(timed_out=True), End(signal=signal.SIGTERM)
+_FINE, _EXIT, _KILLED = ServiceEnd(), ServiceEnd(1), ServiceEnd(signal=signal.SIGKILL)
+_LATE, _ASKED = ServiceEnd(timed_out=True), ServiceEnd(signal=signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,9 @@ _LATE, _ASKED = End(timed_out=True), End(signal=signal.SIGTERM)
         ("on-abort", (_KILLED,)),
     ],
 )
-def test_a_service_is_started_again_by_how_it_ended(restart: str, again: tuple[End, ...]) -> None:
+def test_a_service_is_started_again_by_how_it_ended(
+    restart: str, again: tuple[ServiceEnd, ...]
+) -> None:
     unit = _unit("ExecStart=/bin/x", f"Restart={restart}")
     ends = (_FINE, _EXIT, _KILLED, _LATE, _ASKED)
     assert tuple(end for end in ends if decide.is_started_again(unit, end)) == again
@@ -127,9 +129,8 @@ def test_a_service_is_started_again_by_how_it_ended(restart: str, again: tuple[E
 
 def test_ends_that_a_unit_calls_a_success() -> None:
     unit = _unit("ExecStart=/bin/x", "SuccessExitStatus=3 KILL", "Restart=on-failure")
-    assert [decide.is_started_again(unit, end) for end in (End(3), End(4), _KILLED)] == [
-        False, True, False,
-    ]  # fmt: skip
+    ends = (ServiceEnd(3), ServiceEnd(4), _KILLED)
+    assert [decide.is_started_again(unit, end) for end in ends] == [False, True, False]
 
 
 def test_starts_are_limited() -> None:
@@ -156,11 +157,13 @@ def test_command_lines() -> None:
     assert call.flags == {"--no-pager", "--now", "--value"}
     assert call.properties == ("MainPID", "Id")
     assert systemctl.read_call([]).verb == "list-units"
-    query = journalctl.Query(("a.service",), 10, follows=True, is_reversed=False, form="short")
+    query = journalctl.JournalQuery(
+        ("a.service",), 10, follows=True, is_reversed=False, form="short"
+    )
     for line in ("-fu a", "-f --unit=a", "-u a -n 10 -f --no-pager", "-xfua -n10", "--follow -ua"):
         assert journalctl.read_query(line.split()) == query, line
     query = journalctl.read_query(["-u", "a", "-u", "b.service", "-o", "cat", "-r", "--lines=all"])
-    assert query == journalctl.Query(("a.service", "b.service"), None, False, True, "cat")
+    assert query == journalctl.JournalQuery(("a.service", "b.service"), None, False, True, "cat")
     assert journalctl.read_query(["-xeu", "a"]).line_count == 1000
     for line in ("--since today", "-o json", "-n few", "-k"):
         with pytest.raises(LoadError):

@@ -1,4 +1,5 @@
-"""systemctl and journalctl as programs of a box: isolated, with the standard library only."""
+"""systemctl and journalctl as programs of a box: `python -I -S box/units/commands.py FOLDER NAME
+ARGUMENT...`. FOLDER is where Podyard's package lies. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,23 +7,21 @@ import os
 import sys
 from pathlib import Path
 
-from podyard.base.clock import OsClock
 
+def main(folder: str, name: str, *words: str) -> int:
+    """Run the command that the last part of `name` names."""
+    sys.path.append(folder)  # behind the standard library, whose names packages may have
+    from podyard.base.clock import OsClock
+    from podyard.workers.box.units import journalctl, systemctl
 
-def main() -> int:
-    """Run what the first argument is called; the others are its own."""
     os.umask(0o022)
-    name, words = Path(sys.argv[1]).name, sys.argv[2:]
+    run = journalctl.run if Path(name).name == "journalctl" else systemctl.run
     try:
-        if name == "journalctl":
-            from podyard.workers.box.units import journalctl
-
-            return journalctl.run(words, OsClock())
-        from podyard.workers.box.units import systemctl
-
-        return systemctl.run(words, OsClock())
+        return run(words, OsClock())
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 1
-        )  # nobody reads on, and Python must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads on: Python must not complain
         return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

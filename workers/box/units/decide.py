@@ -17,8 +17,8 @@ EXIT_RESOURCES = 219  # systemd.exec(5), of a service whose settings cannot be a
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class End:
-    """How the main process of a service has ended: its exit code, or the signal. `timed_out`: it
+class ServiceEnd:
+    """The end of a service's main process: its exit code, or the signal. `timed_out`: it
     took too long to start."""
 
     code: int = 0
@@ -26,13 +26,13 @@ class End:
     timed_out: bool = False
 
 
-def end_of(status: int) -> End:
+def end_of(status: int) -> ServiceEnd:
     """Of a status of wait(2)."""
     code = os.waitstatus_to_exitcode(status)
-    return End(code) if code >= 0 else End(signal=-code)
+    return ServiceEnd(code) if code >= 0 else ServiceEnd(signal=-code)
 
 
-def result_of(unit: Unit, end: End) -> str:
+def result_of(unit: Unit, end: ServiceEnd) -> str:
     """`Result` of a service that has ended so."""
     if end.timed_out:
         return TIMEOUT
@@ -43,8 +43,8 @@ def result_of(unit: Unit, end: End) -> str:
     return SUCCESS if end.code == 0 or str(end.code) in unit.success else EXIT_CODE
 
 
-def is_started_again(unit: Unit, end: End) -> bool:
-    """By `Restart=`; never one that somebody has stopped."""
+def is_started_again(unit: Unit, end: ServiceEnd) -> bool:
+    """By `Restart=`, for a service that nobody has stopped."""
     result = result_of(unit, end)
     followed = {
         Restart.NO: (),

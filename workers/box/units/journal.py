@@ -1,4 +1,4 @@
-"""What services have written, and what became of them: a file for each unit, with the time, the
+"""Journals of services: a file for each unit, with the time, the
 process and its program before each line."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OLD = ".old"
 _NANOS_PER_SECOND = 10**9
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """A line of a journal."""
 
     nanos: int
@@ -63,13 +63,13 @@ def names() -> list[str]:
     return sorted(path.name for path in FOLDER.glob("*.service"))
 
 
-def last(units: Iterable[str], count: int | None) -> list[Entry]:
+def last(units: Iterable[str], count: int | None) -> list[JournalEntry]:
     """The last entries of some units, or all, in the order of time."""
     whole = heapq.merge(*(_entries(name) for name in units), key=lambda entry: entry.nanos)
     return list(whole if count is None else deque(whole, count))
 
 
-def follow(units: Iterable[str], clock: RealClock) -> Iterator[Entry]:
+def follow(units: Iterable[str], clock: RealClock) -> Iterator[JournalEntry]:
     """Entries that are written from now on, for ever."""
     places = {name: _size(FOLDER / name) for name in units}
     while True:
@@ -87,20 +87,20 @@ def follow(units: Iterable[str], clock: RealClock) -> Iterator[Entry]:
         clock.sleep(FOLLOW_SECONDS)
 
 
-def _entries(name: str) -> Iterator[Entry]:
+def _entries(name: str) -> Iterator[JournalEntry]:
     for path in (FOLDER / f"{name}{_OLD}", FOLDER / name):
         if path.exists():
             with path.open("rb") as file:
                 yield from _parse(file)
 
 
-def _parse(lines: Iterable[bytes]) -> Iterator[Entry]:
+def _parse(lines: Iterable[bytes]) -> Iterator[JournalEntry]:
     for line in lines:
         nanos, pid, program, text = (
             line.decode(errors="replace").rstrip("\n").split(" ", 3) + [""] * 4
         )[:4]
         if nanos.isdigit() and pid.isdigit():
-            yield Entry(int(nanos), int(pid), program, text)
+            yield JournalEntry(int(nanos), int(pid), program, text)
 
 
 def _size(path: Path) -> int:

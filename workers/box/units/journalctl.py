@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from podyard.base.clock import RealClock
 from podyard.workers.box.units import journal
-from podyard.workers.box.units.journal import Entry
+from podyard.workers.box.units.journal import JournalEntry
 from podyard.workers.box.units.unit_file import LoadError, unit_name
 
 _FOLLOWED_LINES = 10  # that are there already, before those that follow
@@ -30,7 +30,7 @@ _LONG = {
 _FORMS = ("short", "cat")
 
 
-class Query(NamedTuple):
+class JournalQuery(NamedTuple):
     """A command line. `line_count` None: all lines; `units` empty: all units."""
 
     units: tuple[str, ...]
@@ -62,7 +62,7 @@ def run(words: Sequence[str], clock: RealClock) -> int:
     return 0
 
 
-def read_query(words: Sequence[str]) -> Query:
+def read_query(words: Sequence[str]) -> JournalQuery:
     """The command line `words`: raises LoadError for what is not supported."""
     units: list[str] = []
     lines, form, flags = "", "short", ""
@@ -73,10 +73,10 @@ def read_query(words: Sequence[str]) -> Query:
             continue
         letters = _LONG.get(name, "")
         if not letters:
-            found = re.fullmatch(r"-([fxearqlab]*)(?:([uno])(.*))?", word)
-            if found is None:
+            match = re.fullmatch(r"-([fxearqlab]*)(?:([uno])(.*))?", word)
+            if match is None:
                 raise LoadError(f"{word} is not supported: use -u UNIT, -f, -n N, -r, -e and -o")
-            letters, value = found[1] + (found[2] or ""), found[3] or ""
+            letters, value = match[1] + (match[2] or ""), match[3] or ""
         flags += letters
         if letters[-1:] in ("u", "n", "o") and not value and not sign:
             value = next(rest, "")
@@ -93,8 +93,8 @@ def read_query(words: Sequence[str]) -> Query:
     count = int(lines) if lines.isdigit() else None
     if not lines and ("f" in flags or "e" in flags):
         count = _FOLLOWED_LINES if "f" in flags else _END_LINES
-    return Query(tuple(units), count, "f" in flags, "r" in flags, form)
+    return JournalQuery(tuple(units), count, "f" in flags, "r" in flags, form)
 
 
-def _line(entry: Entry, host: str, form: str) -> str:
+def _line(entry: JournalEntry, host: str, form: str) -> str:
     return entry.text if form == "cat" else entry.short(host)

@@ -1,4 +1,4 @@
-"""Where units and their states lie in a box: unit files, links of those that are enabled, and a
+"""Units and their states in a box: unit files, links of those that are enabled, and a
 record for each service that was started."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def file_state(name: str) -> str:
         return "bad"
 
 
-def enabled() -> list[str]:
+def list_enabled() -> list[str]:
     return sorted({link.name for link in _enabled_links()})
 
 
@@ -153,10 +153,10 @@ def forget(name: str) -> None:
 
 def is_supervised(state: State) -> bool:
     """Return whether its supervisor lives."""
-    return state.supervisor != 0 and started(state.supervisor) == state.supervisor_started
+    return state.supervisor != 0 and start_time(state.supervisor) == state.supervisor_started
 
 
-def started(pid: int) -> str:
+def start_time(pid: int) -> str:
     """When a process has started, as Linux counts it; empty for one that is gone."""
     fields = stat_of(pid)
     return "" if not fields or fields[0] == "Z" else fields[19]
@@ -176,8 +176,8 @@ def descendants(pid: int) -> list[int]:
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and (fields := stat_of(int(entry.name))) and fields[0] != "Z":
             parents[int(entry.name)] = int(fields[1])
-    found, last = [], [pid]
+    family, last = [], [pid]
     while last:
         last = [child for child, parent in parents.items() if parent in last]
-        found += last
-    return found
+        family += last
+    return family

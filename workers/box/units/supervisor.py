@@ -1,8 +1,8 @@
-"""The supervisor of one service: starts it, writes down what it says, starts it again by
+"""The supervisor of one service: starts it, writes its output to a journal, starts it again by
 `Restart=`, and ends it. It lives as long as the service does.
 
 Processes that a service leaves behind become children of their supervisor (a subreaper), so that
-nothing of a service is missed when it is ended: a box has no cgroups of its own.
+nothing of a service is missed when it is ended: a box cannot make cgroups.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from podyard.base.clock import RealClock
 from podyard.workers.box import login
 from podyard.workers.box.units import decide, store
-from podyard.workers.box.units.decide import End
+from podyard.workers.box.units.decide import ServiceEnd
 from podyard.workers.box.units.journal import LINE_BYTES_MAX, SYSTEM, Journal
 from podyard.workers.box.units.store import State
 from podyard.workers.box.units.unit_file import (
-    Command,
     Kills,
-    Kind,
+    ServiceKind,
     Unit,
+    UnitCommand,
     environment_of,
     expand,
 )
@@ -40,7 +40,7 @@ _DROPPED = ("HOME", "USER", "LOGNAME", "SHELL", "MAIL", "TERM", "PWD", "OLDPWD",
 _DROPPED_PREFIXES = ("SUDO_", "SSH_", "XDG_")
 
 
-class Supervisor:
+class ServiceSupervisor:
     """`tell`: is called once, with why the service could not be started, or an empty text."""
 
     def __init__(
@@ -52,10 +52,10 @@ class Supervisor:
         self._clock = clock
         self._journal = Journal(unit.name, clock)
         own = os.getpid()
-        self._state = State(unit.name, supervisor=own, supervisor_started=store.started(own))
+        self._state = State(unit.name, supervisor=own, supervisor_started=store.start_time(own))
         self._main = 0
         self._watched: set[int] = set()
-        self._ends: dict[int, End] = {}
+        self._ends: dict[int, ServiceEnd] = {}
         self._stopping = threading.Event()
         self._selector = selectors.DefaultSelector()
         self._wake, wake = os.pipe()
@@ -80,8 +80,8 @@ class Supervisor:
                 end = self._live()
             except OSError as error:
                 self._say(f"cannot be run: {error}")
-                end = End(decide.EXIT_RESOURCES)
-            self._end_rest(run_stop=self._stopping.is_set() or end == End())
+                end = ServiceEnd(decide.EXIT_RESOURCES)
+            self._end_rest(run_stop=self._stopping.is_set() or end == ServiceEnd())
             self._set("deactivating", "stop-post")
             self._run_all(self._unit.stop_post, self._unit.stop_seconds)
             result = decide.result_of(self._unit, end)
@@ -94,7 +94,7 @@ class Supervisor:
             self._set("activating", "start", restarts=self._state.restarts + 1)
             self._say(f"Scheduled restart job, restart counter is at {self._state.restarts}.")
 
-    def _live(self) -> End:
+    def _live(self) -> ServiceEnd:
         """One start, and all that comes until the main process has ended."""
         unit, self._main = self._unit, 0
         self._watched.clear()
@@ -108,8 +108,8 @@ class Supervisor:
         if end is None:
             self._say(f"Started {unit.name} - {unit.description}.")
             self._tell("")
-            sub = "exited" if unit.kind is Kind.ONESHOT else "running"
-            if unit.kind is not Kind.ONESHOT or unit.remains:
+            sub = "exited" if unit.kind is ServiceKind.ONESHOT else "running"
+            if unit.kind is not ServiceKind.ONESHOT or unit.remains:
                 self._set("active", sub, result=decide.SUCCESS)
             end = self._wait_ended()
         elif not self._stopping.is_set():
@@ -120,22 +120,22 @@ class Supervisor:
         self._state = dataclasses.replace(self._state, code=end.code, signal=end.signal)
         return end
 
-    def _start(self) -> End | None:
+    def _start(self) -> ServiceEnd | None:
         """Start the main process. Returns how it ended, if that is a failure."""
         unit = self._unit
         self._set("activating", "start")
-        if unit.kind is Kind.ONESHOT:
+        if unit.kind is ServiceKind.ONESHOT:
             return self._run_all(unit.start, float("inf"))
-        if unit.kind is not Kind.FORKING:
+        if unit.kind is not ServiceKind.FORKING:
             self._main = self._spawn(unit.start[0])
             return None
         failed = self._run_all(unit.start, unit.start_seconds)
         if failed is None:
-            self._main = self._forked()
+            self._main = self._find_main()
             self._watched.add(self._main)
         return failed
 
-    def _forked(self) -> int:
+    def _find_main(self) -> int:
         """The main process of a service that has gone to the background."""
         living = store.descendants(os.getpid())
         if self._unit.pid_file:
@@ -145,40 +145,40 @@ class Supervisor:
             return int(text) if text.isdigit() else 0
         return living[0] if len(living) == 1 else 0
 
-    def _wait_ended(self) -> End:
+    def _wait_ended(self) -> ServiceEnd:
         unit = self._unit
-        if unit.kind is Kind.ONESHOT:
+        if unit.kind is ServiceKind.ONESHOT:
             if unit.remains:
                 self._wait_stop(lambda: False)
-            return End()
+            return ServiceEnd()
         if self._main:
             main = self._main
             self._wait_stop(lambda: self._is_over(main))
-            return self._ends.pop(main, End())
+            return self._ends.pop(main, ServiceEnd())
         own = os.getpid()
         self._wait_stop(lambda: not store.descendants(own))
-        return End()
+        return ServiceEnd()
 
     def _is_over(self, pid: int) -> bool:
         return pid in self._ends or not store.stat_of(pid)  # an end that is not taken in has one
 
-    def _run_all(self, commands: Sequence[Command], seconds: float) -> End | None:
+    def _run_all(self, commands: Sequence[UnitCommand], seconds: float) -> ServiceEnd | None:
         """Run commands one after the other. Returns how the first one that fails has ended."""
         for command in commands:
             pid = self._spawn(command)
-            if self._unit.kind is Kind.ONESHOT:
+            if self._unit.kind is ServiceKind.ONESHOT:
                 self._set("activating", "start", main_pid=pid)
             is_over = self._wait(lambda pid=pid: self._is_over(pid), seconds)  # type: ignore[misc]
             timed_out = not is_over and not self._stopping.is_set()
-            end = self._ends.pop(pid, End(timed_out=timed_out))
+            end = self._ends.pop(pid, ServiceEnd(timed_out=timed_out))
             if not command.may_fail and decide.result_of(self._unit, end) != decide.SUCCESS:
                 return end
             if self._stopping.is_set() and not is_over:
-                return End(signal=signal.SIGTERM)
+                return ServiceEnd(signal=signal.SIGTERM)
         return None
 
     def _end_rest(self, *, run_stop: bool) -> None:
-        """End what is left of the service."""
+        """ServiceEnd what is left of the service."""
         unit, own = self._unit, os.getpid()
         is_up = self._state.active == "active"
         if run_stop and is_up:
@@ -187,13 +187,13 @@ class Supervisor:
         if unit.kills is Kills.NONE or not store.descendants(own):
             return
         self._set("deactivating", "stop-sigterm")
-        asked = (
+        targets = (
             [self._main] if self._main and unit.kills is not Kills.ALL else store.descendants(own)
         )
-        _signal(asked, unit.kill_signal)
+        _signal(targets, unit.kill_signal)
         only_main = unit.kills is Kills.MAIN
         left = (
-            (lambda: not store.started(self._main))
+            (lambda: not store.start_time(self._main))
             if only_main
             else (lambda: not store.descendants(own))
         )
@@ -211,7 +211,7 @@ class Supervisor:
         self._set("failed" if failed else "inactive", "failed" if failed else "dead", result=result)
         self._tell(result if failed else "")
 
-    def _spawn(self, command: Command) -> int:
+    def _spawn(self, command: UnitCommand) -> int:
         """Start a program of the service, whose output goes to the journal."""
         environ = self._environment()
         words = expand(command.words, environ) or [""]
@@ -226,7 +226,7 @@ class Supervisor:
         return pid
 
     def _become(
-        self, command: Command, words: list[str], environ: Mapping[str, str], writing: int
+        self, command: UnitCommand, words: list[str], environ: Mapping[str, str], writing: int
     ) -> None:
         """In the new process: never returns."""
         unit, code = self._unit, _EXIT_EXEC
@@ -265,22 +265,22 @@ class Supervisor:
         if account is not None:
             own |= {"HOME": account.pw_dir, "SHELL": account.pw_shell or "/bin/sh"}
             own |= dict.fromkeys(("USER", "LOGNAME"), account.pw_name)
-        found = host_environment(self._environ) | own | dict(self._unit.environment)
+        variables = host_environment(self._environ) | own | dict(self._unit.environment)
         for name in self._unit.environment_files:
             path = Path(name.removeprefix("-"))
             if path.exists() or not name.startswith("-"):
-                found |= environment_of(path.read_text(errors="replace"))
+                variables |= environment_of(path.read_text(errors="replace"))
         if self._main:
-            found["MAINPID"] = str(self._main)
-        return found
+            variables.update(MAINPID=str(self._main))
+        return variables
 
     def _wait_stop(self, is_done: Callable[[], bool], seconds: float = float("inf")) -> None:
-        """Wait until something is so, or somebody stops the service."""
+        """Wait until something is so, or the service is stopped."""
         self._wait(lambda: self._stopping.is_set() or is_done(), seconds)
 
     def _wait(self, is_done: Callable[[], bool], seconds: float) -> bool:
         """Write the journal and take in ends until something is so, at most `seconds`, or until
-        somebody stops the service; False if it is not so then."""
+        the service is stopped; False if it is not so then."""
         until = self._clock.monotonic_seconds() + seconds
         stopped_before = self._stopping.is_set()
         while True:
@@ -337,7 +337,7 @@ class Supervisor:
 
 
 class _Output:
-    """What one process has written, line by line."""
+    """The lines that one process writes."""
 
     def __init__(self, pid: int, program: str) -> None:
         self.pid = pid
@@ -354,14 +354,14 @@ class _Output:
 
 def host_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a session that are the host's."""
-    found = {
+    variables = {
         name: value
         for name, value in environ.items()
         if name not in _DROPPED and not name.startswith(_DROPPED_PREFIXES)
     }
     entries = environ.get("PATH", os.defpath).split(os.pathsep)
-    found["PATH"] = os.pathsep.join(one for one in entries if not one.startswith("/home/"))
-    return found
+    path = os.pathsep.join(one for one in entries if not one.startswith("/home/"))
+    return {**variables, "PATH": path}
 
 
 def _signal(pids: Sequence[int], number: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from podyard.base.clock import RealClock
 from podyard.workers.box.units import journal, store
 from podyard.workers.box.units.store import NotFoundError
-from podyard.workers.box.units.supervisor import Supervisor
+from podyard.workers.box.units.supervisor import ServiceSupervisor
 from podyard.workers.box.units.unit_file import DEFAULT_STOP_SECONDS, LoadError, Unit, unit_name
 
 BOOT = "podyard-boot"  # what the host server asks for when a box has started
@@ -25,7 +25,7 @@ _WITH_VALUE = ("-p", "--property", "-n", "--lines", "-t", "--type", "-o", "--out
 _NANOS_PER_SECOND = 10**9
 
 
-class Call(NamedTuple):
+class UnitCall(NamedTuple):
     """A command line. `properties`: of `show`."""
 
     verb: str
@@ -53,7 +53,7 @@ def run(words: Sequence[str], clock: RealClock) -> int:
         return _fail(f"{call.verb}: {error}")
 
 
-def read_call(words: Sequence[str]) -> Call:
+def read_call(words: Sequence[str]) -> UnitCall:
     """The command line `words`."""
     named: list[str] = []
     flags: set[str] = set()
@@ -72,14 +72,14 @@ def read_call(words: Sequence[str]) -> Call:
         elif not word.startswith("-"):
             named.append(word)
     verb, *names = named or ["list-units"]
-    return Call(verb, tuple(names), frozenset(flags), tuple(properties))
+    return UnitCall(verb, tuple(names), frozenset(flags), tuple(properties))
 
 
-def _start(call: Call, clock: RealClock) -> int:
+def _start(call: UnitCall, clock: RealClock) -> int:
     return max((_start_one(unit_name(name), call, clock) for name in call.names), default=FAILED)
 
 
-def _start_one(name: str, call: Call, clock: RealClock) -> int:
+def _start_one(name: str, call: UnitCall, clock: RealClock) -> int:
     try:
         unit = store.load(name)
     except NotFoundError as error:
@@ -118,12 +118,12 @@ def _supervise(unit: Unit, clock: RealClock) -> int:
                 os.write(answer[0], text.encode())
                 os.close(answer.pop())
 
-        Supervisor(unit, os.environ, tell, clock).run()
+        ServiceSupervisor(unit, os.environ, tell, clock).run()
     finally:
         os._exit(0)
 
 
-def _stop(call: Call, clock: RealClock) -> int:
+def _stop(call: UnitCall, clock: RealClock) -> int:
     return max((_stop_one(unit_name(name), clock) for name in call.names), default=FAILED)
 
 
@@ -142,7 +142,7 @@ def _stop_one(name: str, clock: RealClock) -> int:
     return 0
 
 
-def _restart(call: Call, clock: RealClock) -> int:
+def _restart(call: UnitCall, clock: RealClock) -> int:
     for name in map(unit_name, call.names):
         if store.is_supervised(store.read(name)):
             store.load(name)  # a unit that cannot be started goes on as it is
@@ -150,12 +150,12 @@ def _restart(call: Call, clock: RealClock) -> int:
     return _start(call, clock)
 
 
-def _try_restart(call: Call, clock: RealClock) -> int:
+def _try_restart(call: UnitCall, clock: RealClock) -> int:
     running = tuple(one for one in call.names if store.is_supervised(store.read(unit_name(one))))
     return _restart(call._replace(names=running), clock) if running else 0
 
 
-def _status(call: Call, clock: RealClock) -> int:
+def _status(call: UnitCall, clock: RealClock) -> int:
     return max((_status_of(unit_name(name), clock) for name in call.names), default=0)
 
 
@@ -188,7 +188,7 @@ def _status_of(name: str, clock: RealClock) -> int:
     return 0 if state.active in ("active", "activating") else INACTIVE
 
 
-def _enable(call: Call, clock: RealClock) -> int:
+def _enable(call: UnitCall, clock: RealClock) -> int:
     for name in map(unit_name, call.names):
         unit = store.load(name)
         if not unit.wanted_by and not unit.required_by:
@@ -198,7 +198,7 @@ def _enable(call: Call, clock: RealClock) -> int:
     return _start(call, clock) if "--now" in call.flags else 0
 
 
-def _disable(call: Call, clock: RealClock) -> int:
+def _disable(call: UnitCall, clock: RealClock) -> int:
     for name in map(unit_name, call.names):
         if store.find(name) is None:
             return _fail(f"Failed to disable unit: Unit file {name} does not exist.")
@@ -207,22 +207,22 @@ def _disable(call: Call, clock: RealClock) -> int:
     return _stop(call, clock) if "--now" in call.flags else 0
 
 
-def _is_active(call: Call, _clock: RealClock) -> int:
+def _is_active(call: UnitCall, _clock: RealClock) -> int:
     return _any_is(call, ("active",))
 
 
-def _is_failed(call: Call, _clock: RealClock) -> int:
+def _is_failed(call: UnitCall, _clock: RealClock) -> int:
     return 0 if _any_is(call, ("failed",)) == 0 else FAILED
 
 
-def _any_is(call: Call, wanted: Sequence[str]) -> int:
+def _any_is(call: UnitCall, wanted: Sequence[str]) -> int:
     states = [store.read(unit_name(name)).active for name in call.names]
     if not {"-q", "--quiet"} & call.flags:
         print("\n".join(states))
     return 0 if any(state in wanted for state in states) else INACTIVE
 
 
-def _is_enabled(call: Call, _clock: RealClock) -> int:
+def _is_enabled(call: UnitCall, _clock: RealClock) -> int:
     code = FAILED
     for name in map(unit_name, call.names):
         if store.find(name) is None:
@@ -235,7 +235,7 @@ def _is_enabled(call: Call, _clock: RealClock) -> int:
     return code
 
 
-def _show(call: Call, _clock: RealClock) -> int:
+def _show(call: UnitCall, _clock: RealClock) -> int:
     for name in map(unit_name, call.names):
         properties = _properties(name)
         for key in call.properties or properties:
@@ -268,7 +268,7 @@ def _properties(name: str) -> Mapping[str, object]:
     }
 
 
-def _cat(call: Call, _clock: RealClock) -> int:
+def _cat(call: UnitCall, _clock: RealClock) -> int:
     for name in map(unit_name, call.names):
         path = store.find(name)
         if path is None:
@@ -277,18 +277,18 @@ def _cat(call: Call, _clock: RealClock) -> int:
     return 0
 
 
-def _list(_call: Call, _clock: RealClock) -> int:
+def _list(_call: UnitCall, _clock: RealClock) -> int:
     for state in store.all_states():
         print(f"{state.name:<40} {state.active:<10} {state.sub}")
     return 0
 
 
-def _reload(_call: Call, _clock: RealClock) -> int:
+def _reload(_call: UnitCall, _clock: RealClock) -> int:
     """Unit files are read at each start."""
     return 0
 
 
-def _reset_failed(call: Call, _clock: RealClock) -> int:
+def _reset_failed(call: UnitCall, _clock: RealClock) -> int:
     names = [unit_name(name) for name in call.names] or [one.name for one in store.all_states()]
     for name in names:
         if store.read(name).active == "failed":
@@ -296,18 +296,18 @@ def _reset_failed(call: Call, _clock: RealClock) -> int:
     return 0
 
 
-def _boot(call: Call, clock: RealClock) -> int:
+def _boot(call: UnitCall, clock: RealClock) -> int:
     """Start what is enabled, once in each life of a box."""
     if store.BOOTED.exists():
         return 0
     store.BOOTED.parent.mkdir(parents=True, exist_ok=True)
     store.BOOTED.touch()
-    for name in store.enabled():
+    for name in store.list_enabled():
         _start_one(name, call._replace(flags=frozenset({"--no-block"})), clock)
     return 0
 
 
-_VERBS: Mapping[str, Callable[[Call, RealClock], int]] = {
+_VERBS: Mapping[str, Callable[[UnitCall, RealClock], int]] = {
     "start": _start, "stop": _stop, "restart": _restart, "try-restart": _try_restart,
     "status": _status, "enable": _enable, "disable": _disable, "is-active": _is_active,
     "is-enabled": _is_enabled, "is-failed": _is_failed, "show": _show, "cat": _cat,

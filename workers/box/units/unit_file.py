@@ -30,7 +30,7 @@ class LoadError(Exception):
     """The sentence that says why a unit file cannot be run."""
 
 
-class Kind(StrEnum):
+class ServiceKind(StrEnum):
     """`Type=`. A box does not wait for notifications: `notify` is started as `exec` is."""
 
     SIMPLE = "simple"
@@ -60,7 +60,7 @@ class Kills(StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Command:
+class UnitCommand:
     """One line of ExecStart and its like. `name`: what the program is called, if it is not its
     path."""
 
@@ -75,12 +75,12 @@ class Unit:
 
     name: str
     description: str
-    kind: Kind
-    start: tuple[Command, ...]
-    start_pre: tuple[Command, ...] = ()
-    start_post: tuple[Command, ...] = ()
-    stop: tuple[Command, ...] = ()
-    stop_post: tuple[Command, ...] = ()
+    kind: ServiceKind
+    start: tuple[UnitCommand, ...]
+    start_pre: tuple[UnitCommand, ...] = ()
+    start_post: tuple[UnitCommand, ...] = ()
+    stop: tuple[UnitCommand, ...] = ()
+    stop_post: tuple[UnitCommand, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     environment_files: tuple[str, ...] = ()
     working_directory: str = "/"
@@ -125,7 +125,11 @@ def read_unit(name: str, texts: Sequence[str], host: str) -> Unit:
     unit = Unit(
         name=name,
         description=fields.text("Description") or name,
-        kind=fields.choice(Kind, "Type", Kind.SIMPLE if fields.has("ExecStart") else Kind.ONESHOT),
+        kind=fields.choice(
+            ServiceKind,
+            "Type",
+            ServiceKind.SIMPLE if fields.has("ExecStart") else ServiceKind.ONESHOT,
+        ),
         start=fields.commands("ExecStart"),
         start_pre=fields.commands("ExecStartPre"),
         start_post=fields.commands("ExecStartPost"),
@@ -159,12 +163,12 @@ def read_unit(name: str, texts: Sequence[str], host: str) -> Unit:
 
 
 def _check(unit: Unit) -> None:
-    if not unit.start and not (unit.stop and unit.kind is Kind.ONESHOT):
+    if not unit.start and not (unit.stop and unit.kind is ServiceKind.ONESHOT):
         raise LoadError(f"{unit.name}: Service has no ExecStart= setting. Refusing.")
-    if len(unit.start) > 1 and unit.kind is not Kind.ONESHOT:
+    if len(unit.start) > 1 and unit.kind is not ServiceKind.ONESHOT:
         text = "more than one ExecStart= setting is only allowed for Type=oneshot services"
         raise LoadError(f"{unit.name}: {text}. Refusing.")
-    if unit.kind is Kind.ONESHOT and unit.restart in (Restart.ALWAYS, Restart.ON_SUCCESS):
+    if unit.kind is ServiceKind.ONESHOT and unit.restart in (Restart.ALWAYS, Restart.ON_SUCCESS):
         text = f"Service has Restart={unit.restart}, which isn't allowed for Type=oneshot services"
         raise LoadError(f"{unit.name}: {text}. Refusing.")
 
@@ -219,7 +223,7 @@ class _Fields:
             raise LoadError(f"{self._name}: {key}={text} is not supported: use {', '.join(of)}")
         return of(text) if text else default
 
-    def commands(self, key: str) -> tuple[Command, ...]:
+    def commands(self, key: str) -> tuple[UnitCommand, ...]:
         return tuple(self._command(key, text) for text in self.lines(key))
 
     def environment(self) -> dict[str, str]:
@@ -227,14 +231,14 @@ class _Fields:
         named = (word.partition("=") for words in pairs for word in words)
         return {name: value for name, sign, value in named if sign}
 
-    def _command(self, key: str, text: str) -> Command:
+    def _command(self, key: str, text: str) -> UnitCommand:
         marks = text[: len(text) - len(text.lstrip(_PREFIXES))]
         words = self._split(key, text[len(marks) :])
         if "@" in marks and len(words) > 1:
-            return Command((words[0], *words[2:]), "-" in marks, words[1])
+            return UnitCommand((words[0], *words[2:]), "-" in marks, words[1])
         if not words:
             raise LoadError(f"{self._name}: {key}={text} names no program")
-        return Command(tuple(words), "-" in marks)
+        return UnitCommand(tuple(words), "-" in marks)
 
     def _split(self, key: str, text: str) -> list[str]:
         try:
@@ -243,7 +247,7 @@ class _Fields:
             raise LoadError(f"{self._name}: {key}: unbalanced quotes in {text!r}") from None
 
     def _resolve(self, text: str) -> str:
-        return re.sub(r"%(.)", lambda found: self._specifiers.get(found[1], found[0]), text)
+        return re.sub(r"%(.)", lambda part: self._specifiers.get(part[1], part[0]), text)
 
 
 def _sections(texts: Sequence[str]) -> dict[tuple[str, str], list[str]]:
@@ -256,11 +260,11 @@ def _sections(texts: Sequence[str]) -> dict[tuple[str, str], list[str]]:
                 section = line[1:-1]
                 continue
             key, _, value = line.partition("=")
-            kept = values.setdefault((section, key.strip()), [])
+            several = values.setdefault((section, key.strip()), [])
             if value.strip():
-                kept.append(value.strip())
+                several.append(value.strip())
             else:
-                kept.clear()
+                several.clear()
     return values
 
 
@@ -292,30 +296,30 @@ def seconds_of(text: str) -> float:
 
 def environment_of(text: str) -> dict[str, str]:
     """The variables of an EnvironmentFile."""
-    found = {}
+    variables = {}
     for line in _logical_lines(text):
         name, sign, value = line.partition("=")
         if sign:
             try:
-                found[name.strip()] = (
+                variables[name.strip()] = (
                     "".join(shlex.split(value)) if '"' in value or "'" in value else value.strip()
                 )
             except ValueError:
-                found[name.strip()] = value.strip()
-    return found
+                variables[name.strip()] = value.strip()
+    return variables
 
 
 def expand(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """A command with its variables: `$NAME` alone becomes words, `${NAME}` is a part of its
     word."""
-    found: list[str] = []
+    expanded: list[str] = []
     for word in words:
         alone = re.fullmatch(r"\$(\w+)", word)
         if alone:
-            found += environment.get(alone[1], "").split()
+            expanded += environment.get(alone[1], "").split()
         else:
-            found.append(_VARIABLE.sub(lambda part: _value(part, environment), word))
-    return found
+            expanded.append(_VARIABLE.sub(lambda part: _value(part, environment), word))
+    return expanded
 
 
 def _value(part: re.Match[str], environment: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from podyard.base.boxes import why_not
 from tests.conftest import require
 from tests.distributed.boxes import ZONE, hosts, run_on
-from tests.distributed.people import Person
+from tests.distributed.hosts.people import KeyHolder
 from tests.ordinary_user import UserStack, make_user
 from tests.stack import Stack, open_stack, until
 
@@ -44,10 +44,10 @@ def stack(
 
 
 @pytest.fixture
-def person(stack: Stack, tmp_path: Path) -> Person:
+def person(stack: Stack, tmp_path: Path) -> KeyHolder:
     assert run_on(stack, "one", "true").returncode == 0  # adds the key of `podyard tpu`
     host = hosts(stack, "one")[0]
-    return Person(tmp_path, (host["address"], host["ports"]["ssh"]))
+    return KeyHolder(tmp_path, (host["address"], host["ports"]["ssh"]))
 
 
 def _set_keys(stack: Stack, **metadata: str) -> None:
@@ -60,7 +60,7 @@ def _is_root(stack: Stack) -> bool:
 
 
 def test_somebody_with_a_key_is_a_user_of_the_host(
-    stack: Stack, person: Person, tmp_path: Path
+    stack: Stack, person: KeyHolder, tmp_path: Path
 ) -> None:
     _set_keys(stack, ssh_keys="\n".join(f"{name}:{person.public}" for name in ("user1", "ann.b")))
     who = "whoami; pwd; echo ~ $HOME $USER $LOGNAME; sudo -n whoami; sudo -n -u user1 whoami"
@@ -92,7 +92,7 @@ def test_somebody_with_a_key_is_a_user_of_the_host(
     assert done.stdout.split()[:2] == ["podyard", "user1"] and "/home/podyard" in done.stdout
 
 
-def test_what_somebody_installs_is_theirs(stack: Stack, person: Person) -> None:
+def test_what_somebody_installs_is_theirs(stack: Stack, person: KeyHolder) -> None:
     _set_keys(stack, ssh_keys=f"user1:{person.public}")
     has_pip = "python -c 'import sys, setuptools, pip; assert pip.__file__.startswith(sys.prefix)'"
     if run_on(stack, "one", has_pip).returncode:
@@ -106,7 +106,7 @@ def test_what_somebody_installs_is_theirs(stack: Stack, person: Person) -> None:
     assert run_on(stack, "one", "python -c 'import own_thing'").returncode == 1
 
 
-def test_programs_of_several_people_are_reported(stack: Stack, person: Person) -> None:
+def test_programs_of_several_people_are_reported(stack: Stack, person: KeyHolder) -> None:
     _set_keys(stack, ssh_keys=f"user1:{person.public}")
     program = "import jax; print(float(jax.jit(lambda x: x * {})(2.0)), jax.device_count())"
     for number, run in (
@@ -119,7 +119,9 @@ def test_programs_of_several_people_are_reported(stack: Stack, person: Person) -
     assert owners.split() == (["podyard", "user1"] if _is_root(stack) else ["podyard"])
 
 
-def test_names_that_are_not_people_are_refused_in_a_sentence(stack: Stack, person: Person) -> None:
+def test_names_that_are_not_people_are_refused_in_a_sentence(
+    stack: Stack, person: KeyHolder
+) -> None:
     names = ("root", "daemon", "-x", "1234")
     _set_keys(stack, ssh_keys="\n".join(f"{name}:{person.public}" for name in names))
     for name, why in (
@@ -131,7 +133,7 @@ def test_names_that_are_not_people_are_refused_in_a_sentence(stack: Stack, perso
         assert (done.returncode, done.stdout) == (1, "") and why in done.stderr, done
 
 
-def test_a_key_opens_as_long_as_metadata_has_it(stack: Stack, person: Person) -> None:
+def test_a_key_opens_as_long_as_metadata_has_it(stack: Stack, person: KeyHolder) -> None:
     def opens(name: str = "user1") -> bool:
         done = person.ssh(name, "whoami")
         assert (done.returncode, done.stdout) in ((0, f"{name}\n"), (255, "")), done.stderr
@@ -163,7 +165,7 @@ def test_a_key_opens_as_long_as_metadata_has_it(stack: Stack, person: Person) ->
 
 
 def test_scripts_find_the_accounts_before_anybody_has_logged_in(
-    stack: Stack, person: Person
+    stack: Stack, person: KeyHolder
 ) -> None:
     keys = f"early:{person.public}"
     script = (
@@ -194,7 +196,7 @@ def test_df_and_lsblk_show_the_disks_of_the_host_and_nothing_of_the_machine(stac
     for path in ("/", ".", "/usr/bin", "/tmp"):
         (_, row) = rows(f"df -k {path}")
         assert row[:2] == ["/dev/sda", str(100 << 20)] and row[5] == "/"
-    free = int(rows("df --output=avail -BG / | tail -1")[0][0])
+    free = int(rows("df --output=avail -BG / | tail -1")[0][0].removesuffix("G"))
     assert 0 < free <= 100
     used = int(rows("df -m --output=used /")[1][0])
     assert rows("head -c 64M /dev/urandom > filled && df -m --output=used /")[1] == [str(used + 64)]

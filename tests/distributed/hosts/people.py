@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.waiting import patient
 
 
-class Person:
+class KeyHolder:
     """Somebody with a key. `place`: address and port of a host's ssh server."""
 
     def __init__(self, folder: Path, place: tuple[str, int]) -> None:
