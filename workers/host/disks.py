@@ -151,7 +151,8 @@ class HostDisks:
         return {"disks": [self._to_json(device, disk) for device, disk in self._disks().items()]}
 
     def _used_bytes(self) -> int:
-        """The size of what the box has written. Links are not followed, nor folders that become links."""
+        """The size of what the box has written. Links are not followed, nor folders that become
+        links."""
         folders = (self._folder / name for name in _BOOT_DISK)
         walks = itertools.chain.from_iterable(os.fwalk(folder) for folder in folders)
         blocks = files = 0
