@@ -67,6 +67,15 @@ def new_file(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def make_inner_folder(path: Path) -> None:
+    """Make a folder that has the rights of the one around it: several users may share that."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return
+    path.chmod(stat.S_IMODE(path.parent.stat().st_mode))
+
+
 def sync_folder(folder: Path) -> None:
     """Makes the names in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

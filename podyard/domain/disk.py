@@ -16,6 +16,7 @@ from podyard.base.errors import invalid_field
 DISK_TYPES: Mapping[str, int] = {"pd-standard": 500, "pd-balanced": 100, "pd-ssd": 100}
 DEFAULT_DISK_TYPE = "pd-standard"
 DISK_GB_MIN, DISK_GB_MAX = 10, 65_536  # the same page
+TPU_BOOT_DISK_GB = 100  # of every TPU VM
 DISKS_PER_PROJECT_MAX = 1000  # one answer lists them all
 
 

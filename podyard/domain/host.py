@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.domain.disk import HostDisk
+from podyard.domain.disk import TPU_BOOT_DISK_GB, HostDisk
 from podyard.domain.node import INTERRUPTIBLE
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
@@ -29,6 +29,9 @@ RUNTIME_METRICS_PORT = 8431  # of the first chip; the next chips have the next p
 STARTUP_SCRIPT = "startup-script"
 SHUTDOWN_SCRIPT = "shutdown-script"
 SSH_KEYS = "ssh-keys"
+_OLD_SSH_KEYS = "sshKeys"
+_BLOCK_PROJECT_KEYS = "block-project-ssh-keys"
+_TRUE = ("true", "t", "1", "yes", "y")  # of Compute Engine's metadata that are switches
 GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
 ADDRESS_VARIABLE = "PODYARD_ADDRESS"  # the host's own address, for podyard/programs
 HOST_KEYS_NAMESPACE = "hostkeys"
@@ -116,6 +119,7 @@ class NodeFacts:
     host_addresses: tuple[str, ...] = ()
     project_metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     disks: tuple[HostDisk, ...] = ()
+    boot_disk_gb: int = TPU_BOOT_DISK_GB
     instance_names: tuple[str, ...] = ()
     instance_numbers: tuple[int, ...] = ()
     machine_type: str = ""
@@ -380,11 +384,15 @@ def authorized_keys(text: str, now: RealTime) -> dict[str, tuple[str, ...]]:
     return {user: tuple(keys) for user, keys in found.items()}
 
 
-def keys_of(node: NodeFacts, user: str, now: RealTime) -> tuple[str, ...]:
-    """The public keys with which `user` may log in to the node's hosts: the node's and its
-    project's `ssh-keys`."""
-    texts = (node.metadata.get(SSH_KEYS, ""), node.project_metadata.get(SSH_KEYS, ""))
-    return tuple(key for text in texts for key in authorized_keys(text, now).get(user, ()))
+def login_keys(node: NodeFacts, now: RealTime) -> dict[str, tuple[str, ...]]:
+    """User -> public keys that open the node's hosts, as Compute Engine's guest agent reads them:
+    `ssh-keys` of the node and of its project. A node keeps its project's keys out with
+    `block-project-ssh-keys`, or by having the older `sshKeys`."""
+    texts = [node.metadata.get(name, "") for name in (SSH_KEYS, _OLD_SSH_KEYS)]
+    blocks = node.metadata.get(_BLOCK_PROJECT_KEYS, "").lower() in _TRUE
+    if not blocks and _OLD_SSH_KEYS not in node.metadata:
+        texts += [node.project_metadata.get(name, "") for name in (SSH_KEYS, _OLD_SSH_KEYS)]
+    return authorized_keys("\n".join(texts), now)
 
 
 def with_ssh_key(text: str, user: str, public_key: str) -> str:

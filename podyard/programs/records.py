@@ -22,7 +22,7 @@ from typing import Any
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
-from podyard.base.files import read_inside, read_json, write_atomically
+from podyard.base.files import make_inner_folder, read_inside, read_json, write_atomically
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.programs import slice as slices
 from podyard.programs.step.call_sites import Site, label
@@ -192,10 +192,10 @@ class Recorder:
         path = self._folder / "modules" / f"{module.digest}{SUFFIX}"
         try:
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_inner_folder(path.parent)
                 if sources:
                     lines = self._folder / SOURCES / f"{module.digest}.txt"
-                    lines.parent.mkdir(exist_ok=True)
+                    make_inner_folder(lines.parent)
                     write_atomically(lines, sources)
                 write_atomically(path, text)
         except OSError:
@@ -258,7 +258,7 @@ class Recorder:
         if text == self._written:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_inner_folder(self._path.parent)
             write_atomically(self._path, text.encode())
             self._written = text
         except OSError:

@@ -21,7 +21,7 @@ from podyard.domain.host import (
     facts_of_json,
     guest_attributes_allowed,
     host_address,
-    keys_of,
+    login_keys,
     nowhere,
     tpu_env,
     with_ssh_key,
@@ -254,5 +254,19 @@ def test_keys_of_the_project_log_in_too() -> None:
     facts = _facts(
         "v2-8", "2x2", 1, metadata={"ssh-keys": "me:ssh-rsa A me"}, project_metadata=project
     )
-    assert keys_of(facts, "me", NOW) == ("ssh-rsa A", "ssh-rsa B")
-    assert keys_of(facts, "you", NOW) == ("ssh-rsa C",)
+    keys = {"me": ("ssh-rsa A", "ssh-rsa B"), "you": ("ssh-rsa C",)}
+    assert login_keys(facts, NOW) == keys
+
+
+@pytest.mark.parametrize("blocked", ["TRUE", "true", "1", "Yes"])
+def test_a_node_keeps_the_keys_of_its_project_out(blocked: str) -> None:
+    project = {"ssh-keys": "you:ssh-rsa C", "sshKeys": "old:ssh-rsa D"}
+    own = {"ssh-keys": "me:ssh-rsa A"}
+    blocking = own | {"block-project-ssh-keys": blocked}
+    for metadata, expected in (
+        (blocking, {"me"}),
+        (own | {"block-project-ssh-keys": "FALSE"}, {"me", "you", "old"}),
+        (own | {"sshKeys": "she:ssh-rsa E"}, {"me", "she"}),
+    ):
+        facts = _facts("v2-8", "2x2", 1, metadata=metadata, project_metadata=project)
+        assert set(login_keys(facts, NOW)) == expected

@@ -29,12 +29,14 @@ from podyard.base.clock import RealClock
 from podyard.domain.host import NodeFacts
 from podyard.workers.box import calls as box_calls
 from podyard.workers.box import init as box_init
+from podyard.workers.box import login as box_login
 from podyard.workers.box import plan as box_plan
 from podyard.workers.box import space as box_space
 from podyard.workers.box import switch as box_switch
 from podyard.workers.box.devices import with_disk_commands
 from podyard.workers.box.plan import USER_ID, Shown
 from podyard.workers.box.space import Space, run, tool
+from podyard.workers.box.unit_commands import with_unit_commands
 from podyard.workers.kit import process_group
 from podyard.workers.kit.process_group import Group, ProcessRecord
 
@@ -42,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 ETC_SECONDS = 10.0  # how old a look at the machine's /etc may be: the 64 boxes of a slice share one
 COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
+_SERVICES = Path("/etc/systemd/system")  # that are enabled on the machine: a box has its own
 _RECORD, _NETWORK = "box", "box/network"
 # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
 _UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430
@@ -104,6 +107,15 @@ class Box:
             tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C",
             *self._become(as_root=as_root), "setsid", *inside, *command,
         ]  # fmt: skip
+
+    def enter_as(
+        self, name: str, command: Sequence[str], *, terminal: str | None = None
+    ) -> list[str]:
+        """Return what runs `command` inside as the user who logs in with `name`."""
+        if name == box_plan.USER:
+            return self.enter(command, terminal=terminal)
+        login = (sys.executable, "-I", "-S", box_login.__file__, "enter", name, *command)
+        return self.enter(login, as_root=True, terminal=terminal)
 
     @property
     def processes_max(self) -> int:
@@ -235,12 +247,14 @@ class Boxes:
         if is_root:
             with space.lock_networks():
                 self._limit(host_id)
-        (folder / "tmp").chmod(0o1777)
+        for name, mode in (("tmp", 0o1777), ("programs", 0o1777), ("home", 0o755)):
+            (folder / name).chmod(mode)  # several users of the box share them
         plan = box_plan.plan(
             facts, index, folder, self._base(), shown, box_plan.system_folders(), map(str, cgroups),
             self._settings.url, is_root=is_root,
         )  # fmt: skip
-        plan = dataclasses.replace(with_disk_commands(plan), calls=box_calls.profile_of_boxes())
+        plan = with_unit_commands(with_disk_commands(plan))
+        plan = dataclasses.replace(plan, calls=box_calls.profile_of_boxes())
         command = space.command(sys.executable, "-I", "-S", box_init.__file__)
         pid = int(run(command, json.dumps(dataclasses.asdict(plan)), "the box"))
         started = process_group.start_of(pid)
@@ -293,7 +307,9 @@ class Boxes:
     def _etc(self) -> Path:
         """The read-only base of /etc: what everybody on the machine may read, with the users of a
         box. It is made once for each state of the machine's /etc."""
-        listing = sorted(_readable(Path("/etc")))
+        listing = sorted(
+            item for item in _readable(Path("/etc")) if not item[0].is_relative_to(_SERVICES)
+        )
         seen = hashlib.sha256(
             repr([(str(p), f.st_mtime_ns, f.st_size) for p, f in listing]).encode()
         ).hexdigest()[:12]

@@ -15,7 +15,9 @@ DISKS_PORT = 3130  # of the host server, next to the metadata server: `disk_comm
 _FOLDER = "/podyard/disks"
 _BY_ID = "/dev/disk/by-id"
 _COMMANDS = "/run/podyard/disk-commands"
-_COMMAND_PATHS = ("/usr/bin/mount", "/usr/bin/umount", "/usr/bin/lsblk", "/usr/local/sbin/blkid")
+_COMMAND_PATHS = ("/usr/bin/mount", "/usr/bin/umount", "/usr/bin/lsblk", "/usr/bin/df",
+    "/usr/local/sbin/blkid",
+)  # fmt: skip
 _MAKERS = tuple(
     f"/usr/local/sbin/{name}" for name in ("mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "mke2fs")
 )

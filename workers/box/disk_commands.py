@@ -1,6 +1,6 @@
-"""`mount`, `umount`, `lsblk` and `blkid` in a box, and mke2fs without root: the name by which it is
-called decides. It asks the host server, since programs of a box mount nothing themselves. Standard
-library only."""
+"""`mount`, `umount`, `lsblk`, `blkid` and `df` in a box, and mke2fs without root: the name by which
+it is called decides. It asks the host server, since programs of a box mount nothing themselves, and
+see the size of the machine's disk instead of theirs. Standard library only."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 SERVER = ("169.254.169.254", 3130)
 SECONDS_MAX = 60.0  # a mount takes a second; unmounting waits for what is written
@@ -18,6 +19,52 @@ _TAGS = ("UUID", "LABEL")
 _OWNER = "root_owner=1000:1000"
 # Options of mount(8) that take a value in the next word.
 _WITH_VALUE = ("-o", "-t", "-O", "-L", "-U", "--options", "--types", "--source", "--target")
+
+
+_MEMORY = ("/dev/shm", "/run")  # what else a machine shows
+_HEADS = {
+    "source": "Filesystem", "fstype": "Type", "size": "Size", "used": "Used", "avail": "Avail",
+    "pcent": "Use%", "itotal": "Inodes", "iused": "IUsed", "iavail": "IFree", "ipcent": "IUse%",
+    "target": "Mounted on",
+}  # fmt: skip
+_POWERS = ("", "K", "M", "G", "T")
+_LONG_OPTIONS = {
+    "--human-readable": "h", "--si": "H", "--print-type": "T", "--inodes": "i", "--local": "l",
+    "--portability": "P", "--all": "a",
+}  # fmt: skip
+
+
+class FileSystem(NamedTuple):
+    """A row of df(1); sizes in bytes."""
+
+    source: str
+    kind: str
+    target: str
+    size: int
+    used: int
+    free: int
+    files: int
+    files_free: int
+
+    def covers(self, path: str) -> bool:
+        return path == self.target or path.startswith(f"{self.target.rstrip('/')}/")
+
+    def show(self, field: str, unit: str, suffix: str) -> str:
+        counts = {"size": self.size, "used": self.used, "avail": self.free}
+        if field in counts:
+            return size_text(counts[field], unit) + suffix
+        files_used = self.files - self.files_free
+        texts = {
+            "source": self.source, "fstype": self.kind, "target": self.target,
+            "pcent": _share(self.used, self.used + self.free), "itotal": str(self.files),
+            "iused": str(files_used), "iavail": str(self.files_free),
+            "ipcent": _share(files_used, self.files),
+        }  # fmt: skip
+        return texts[field]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{-(-100 * part // whole)}%" if whole else "-"
 
 
 def ask(**request: object) -> SimpleNamespace:
@@ -171,8 +218,7 @@ def umount(words: "list[str]") -> int:
 
 
 def lsblk(words: "list[str]") -> int:
-    total = shutil.disk_usage("/").total >> 30
-    rows = [("sda", f"{total}G", "0", "/")]
+    rows = [("sda", f"{ask(action='boot').sizeGb}G", "0", "/")]
     for disk in list_disks():
         places = ",".join(folders_of(disk.device))
         rows.append((disk.device, f"{disk.sizeGb}G", "1" if disk.readOnly else "0", places))
@@ -206,6 +252,132 @@ def blkid(words: "list[str]") -> int:
     return code
 
 
+def usages() -> "list[FileSystem]":
+    """The file systems that a machine with these disks would have."""
+    boot = ask(action="boot")
+    size, used = boot.sizeGb << 30, boot.usedBytes
+    free = min(max(size - used, 0), shutil.disk_usage("/").free)
+    counts = os.statvfs("/")
+    systems = [
+        FileSystem("/dev/sda", "ext4", "/", size, used, free, counts.f_files, counts.f_ffree)
+    ]
+    for source, folder, kind, _ in mounts():
+        if not source.startswith("/dev/sd") and folder not in _MEMORY:
+            continue
+        one = os.statvfs(folder)
+        size, free = one.f_frsize * one.f_blocks, one.f_frsize * one.f_bavail
+        used = size - one.f_frsize * one.f_bfree
+        name = source if source.startswith("/dev/") else "tmpfs"
+        kind = kind if kind == "tmpfs" else "ext4"
+        systems.append(FileSystem(name, kind, folder, size, used, free, one.f_files, one.f_ffree))
+    return systems
+
+
+def size_text(count: int, unit: str) -> str:
+    """`count` bytes: in units of so many bytes, rounded up, or (`h`, `H`) as people read it."""
+    if unit not in ("h", "H"):
+        return str(-(-count // int(unit)))
+    step = 1024 if unit == "h" else 1000
+    size, letters = float(count), iter("KMGTPE" if unit == "h" else "kMGTPE")
+    letter = ""
+    while size >= step and (following := next(letters, "")):
+        size, letter = size / step, following
+    if letter and size < 10 and (tenths := -int(-size * 10 // 1)) < 100:
+        return f"{tenths / 10:.1f}{letter}"
+    return f"{-int(-size // 1)}{letter}"
+
+
+class DiskFree:
+    """A command line of df(1). Raises ValueError with the option that is not known."""
+
+    def __init__(self, words: "list[str]") -> None:
+        self.unit, self.suffix, self.kinds, self.without = "1024", "", [""], [""]
+        self.fields = ["source", "size", "used", "avail", "pcent", "target"]
+        self.paths: list[str] = []
+        rest = iter(words)
+        for word in rest:
+            name, sign, value = word.partition("=")
+            if word.startswith("-B") or name in ("--block-size", "--type", "--exclude-type"):
+                value = (
+                    value if sign else word[2:] if word[2:3] not in ("", "-") else next(rest, "")
+                )
+                self._take({"--type": "t", "--exclude-type": "x"}.get(name, "B"), value)
+            elif name == "--output":
+                self.fields = value.split(",") if sign else list(_HEADS)
+            elif word.startswith("--"):
+                self._take(_LONG_OPTIONS.get(word, word), "")
+            elif word.startswith("-") and word != "-":
+                for letter in word[1:]:
+                    self._take(letter, next(rest, "") if letter in "tx" else "")
+            else:
+                self.paths.append(word)
+        unknown = [field for field in self.fields if field not in _HEADS]
+        if unknown:
+            raise ValueError(f"--output={unknown[0]}")
+
+    def _take(self, option: str, value: str) -> None:
+        if option in ("h", "H", "k", "m"):
+            self.unit = {"k": "1024", "m": str(1 << 20)}.get(option, option)
+        elif option == "B":
+            letter = value.lstrip("0123456789")[:1].upper()
+            if letter not in _POWERS:
+                raise ValueError(f"-B {value}")
+            count = value[: len(value) - len(value.lstrip("0123456789"))]
+            self.unit = str(int(count or 1) << 10 * _POWERS.index(letter))
+            self.suffix = "" if count else letter
+        elif option == "T" and "fstype" not in self.fields:
+            self.fields.insert(1, "fstype")
+        elif option == "i":
+            self.fields = ["source", "itotal", "iused", "iavail", "ipcent", "target"]
+        elif option in ("t", "x"):
+            (self.kinds if option == "t" else self.without).append(value)
+        elif option not in ("P", "l", "a", "T"):
+            raise ValueError(option if option.startswith("-") else f"-{option}")
+
+    def takes(self, system: "FileSystem") -> bool:
+        """By its type."""
+        return (
+            len(self.kinds) == 1 or system.kind in self.kinds
+        ) and system.kind not in self.without
+
+
+def df(words: "list[str]") -> int:
+    try:
+        call = DiskFree(words)
+    except ValueError as error:
+        return fail(
+            "df",
+            f"{error} is not supported: use -h, -H, -k, -m, -B, -T, -t, -x, -i, --output",
+            USAGE,
+        )
+    every, code = usages(), 0
+    rows = [system for system in every if call.takes(system)]
+    if call.paths:
+        rows = []
+        for path in call.paths:
+            if not Path(path).exists():
+                code = fail("df", f"{path}: No such file or directory", USAGE)
+                continue
+            real = os.path.realpath(path)
+            rows.append(
+                max((one for one in every if one.covers(real)), key=lambda one: len(one.target))
+            )
+    heads = {
+        **_HEADS,
+        "size": "Size" if call.unit in "hH" else f"{size_text(int(call.unit), 'h')}-blocks",
+    }
+    lines = [[heads[field] for field in call.fields]]
+    lines += [[row.show(field, call.unit, call.suffix) for field in call.fields] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if rows else ():
+        cells = (
+            text.ljust(width) if field in ("source", "fstype", "target") else text.rjust(width)
+            for text, width, field in zip(line, widths, call.fields, strict=True)
+        )
+        print(" ".join(cells).rstrip())
+    return code
+
+
 def make(name: str, words: "list[str]") -> int:
     """Run mke2fs so that the box's only user owns the file system: without root a box has no other
     that could."""
@@ -222,7 +394,9 @@ def main() -> int:
     if name.startswith("mk"):
         return make(name, words)
     try:
-        return {"mount": mount, "umount": umount, "lsblk": lsblk, "blkid": blkid}[name](words)
+        return {"mount": mount, "umount": umount, "lsblk": lsblk, "blkid": blkid, "df": df}[name](
+            words
+        )
     except OSError as error:
         return fail(name, f"the host does not answer: {error}")
 

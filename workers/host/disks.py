@@ -7,8 +7,11 @@ Everybody in a box may ask, as everybody there has `sudo`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -37,6 +40,8 @@ NO_FUSE = (
     "this machine has no {}: a folder of the machine is mounted instead; it keeps its files, but "
     "not what mkfs wrote, and its size is not limited"
 )
+COUNTED_FILES_MAX = 1_000_000  # of a boot disk: two seconds, for which df waits
+_BOOT_DISK = ("home", "tmp", "box/root", "box/layers")
 _RECORDS = "box/disks"
 _TARGET = ".target"  # the end of the name of a file with the box's pid and where a disk is mounted
 _ENVIRONMENT = {"PATH": PATH, "HOME": "/root"}
@@ -53,6 +58,7 @@ class HostDisks:
         source: MetadataSource,
         clock: RealClock,
     ) -> None:
+        self._folder = folder
         self._records = folder / _RECORDS
         self._box = box
         self._source = source
@@ -139,7 +145,25 @@ class HostDisks:
                 return {"error": ""}
         except OSError as error:
             return {"error": str(error)}
+        if request.get("action") == "boot":
+            used_bytes = await asyncio.to_thread(self._used_bytes)
+            return {"sizeGb": self._source.facts.boot_disk_gb, "usedBytes": used_bytes}
         return {"disks": [self._to_json(device, disk) for device, disk in self._disks().items()]}
+
+    def _used_bytes(self) -> int:
+        """The size of what the box has written. Links are not followed, nor folders that become
+        links."""
+        folders = (self._folder / name for name in _BOOT_DISK)
+        walks = itertools.chain.from_iterable(os.fwalk(folder) for folder in folders)
+        blocks = files = 0
+        for _, _, names, folder in walks:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    blocks += os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks
+            files += len(names)
+            if files > COUNTED_FILES_MAX:
+                break
+        return blocks * 512
 
     def _disks(self) -> Mapping[str, HostDisk]:
         """By their names below /dev."""

@@ -46,7 +46,7 @@ from podyard.workers.box.devices import DISKS_PORT
 from podyard.workers.box.plan import Shown
 from podyard.workers.host import addresses, metadata, metadata_server, ssh, tensorflow_port
 from podyard.workers.host import storage as host_storage
-from podyard.workers.host.disks import HostDisks
+from podyard.workers.host.inside import HostInside
 from podyard.workers.host.job_files import JobHost
 from podyard.workers.host.notebooks.notebook import Notebook
 from podyard.workers.host.programs import HostPrograms
@@ -138,7 +138,7 @@ class Host:
         self._closing: list[Any] = []
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
-        self._disks: HostDisks | None = None
+        self._inside: HostInside | None = None
         self._isolation = ""
         self._watching: asyncio.Task[None] | None = None
         self._ended = ""  # why the box's programs were ended, if they were
@@ -238,8 +238,8 @@ class Host:
             self._source.on_change()
             if self.is_running:
                 self._write_for_jobs()
-                if self._disks is not None:
-                    self._disks.update()
+                if self._inside is not None:
+                    self._inside.update()
         if facts.reclaimed and self._reclaimed_at is None and self.is_running:
             self._reclaimed_at = self._clock.monotonic_seconds()
             self._notice = asyncio.ensure_future(self._tell_programs())
@@ -411,8 +411,8 @@ class Host:
         await self._relay_storage(
             await listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES
         )
-        self._disks = HostDisks(self._folder, box, self._source, self._clock)
-        self._closing.append(await self._disks.serve(await listen_at_gate(DISKS_PORT)))
+        self._inside = HostInside(self._folder, box, self._source, self._clock, self.environment)
+        self._closing.append(await self._inside.serve(await listen_at_gate(DISKS_PORT)))
         if self._settings.box_network != BOX_NETWORK_NONE:
             way_out = await listen_at_gate(box_plan.PROXY_PORT)
             self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
@@ -433,8 +433,8 @@ class Host:
     async def _end_box(self) -> None:
         if self._box is not None and not await asyncio.to_thread(self._box.end, self._clock):
             self._problem = "processes of its box do not end"
-        if self._disks is not None:
-            await asyncio.to_thread(self._disks.wait_ended)
+        if self._inside is not None:
+            await asyncio.to_thread(self._inside.wait_ended)
 
     async def _run_shutdown_script(self, processes: HostProcesses, script: str) -> None:
         try:

@@ -2,8 +2,9 @@
 environment.
 
 Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing
-else. Everybody is one user, that of the box, or without boxes the one that Podyard runs as: the
-name before the key only has to match. What runs belongs to the host and ends with it.
+else. In a box everybody is the user of that name (`box/login.py`). Without boxes everybody is the
+one that Podyard runs as: the name before the key only has to match. What runs belongs to the host
+and ends with it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from asyncssh.stream import SSHTCPStreamSession
 from typing_extensions import override
 
 from podyard.base.clock import RealClock
-from podyard.domain.host import NOTEBOOK, RELAY_USER, keys_of
+from podyard.domain.host import NOTEBOOK, RELAY_USER, login_keys
 from podyard.domain.host_key import private_openssh, relay_seed
 from podyard.workers.box import files as box_files
 from podyard.workers.box import limit as box_limit
 from podyard.workers.box import network as box_network
+from podyard.workers.box.login import ROOT
+from podyard.workers.box.plan import USER
 from podyard.workers.host.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
@@ -104,7 +107,7 @@ class SshHost:
         return given in self._keys(user)
 
     def _keys(self, user: str) -> tuple[str, ...]:
-        return keys_of(self.source.facts, user, self.clock.now())
+        return login_keys(self.source.facts, self.clock.now()).get(user, ())
 
 
 async def listen(
@@ -267,7 +270,7 @@ async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[byte
     pipe = asyncio.subprocess.PIPE
     argv, cwd = _command(process), host.home
     if host.box is not None:
-        argv, cwd = host.box.enter(argv), Path("/")
+        argv, cwd = host.box.enter_as(_user(process), argv), Path("/")
     child = await asyncio.create_subprocess_exec(
         *argv, cwd=cwd, env=dict(host.environment()), start_new_session=True, umask=USERS_UMASK,
         stdin=pipe, stdout=pipe, stderr=pipe,
@@ -292,7 +295,7 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
         argv, cwd = ["/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *command], host.home
     else:
         ours, theirs, name = host.box.open_terminal()
-        argv, cwd = host.box.enter(command, terminal=name), Path("/")
+        argv, cwd = host.box.enter_as(_user(process), command, terminal=name), Path("/")
     try:
         columns, lines, *_ = process.term_size
         if columns and lines:
@@ -334,6 +337,13 @@ def _command(process: asyncssh.SSHServerProcess[bytes]) -> list[str]:
         asked = [process.command] if process.command else []
         return [sys.executable, "-I", box_files.__file__, *asked]
     return [SHELL, "-c", process.command] if process.command is not None else [SHELL]
+
+
+def _user(process: asyncssh.SSHServerProcess[bytes]) -> str:
+    """Whom a session is for in the box. A client that its user runs as root names root, unasked:
+    that is the box's first user."""
+    name = str(process.get_extra_info("username"))
+    return USER if name == ROOT else name
 
 
 def _leave(process: asyncssh.SSHServerProcess[bytes], code: int, why: str) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from podyard.base.errors import failed_precondition
 from podyard.control.compute.disks import READ_ONLY, names_of
 from podyard.db.compute import disks as rows
+from podyard.db.compute import instances
 from podyard.db.store.unit_of_work import UnitOfWork
-from podyard.domain.disk import Disk, HostDisk
+from podyard.domain.disk import TPU_BOOT_DISK_GB, Disk, HostDisk
 from podyard.domain.instances.instance import AttachedDisk, spec_of
 from podyard.domain.node import NodeRecord, Road
 
@@ -26,6 +27,16 @@ def of_node(uow: UnitOfWork, node: NodeRecord) -> tuple[HostDisk, ...]:
         )
         for number, (attached, disk) in enumerate(_pairs(uow, node), start=1)
     )
+
+
+def boot_gb(uow: UnitOfWork, node: NodeRecord) -> int:
+    """The size of the boot disks of its hosts."""
+    if node.road is not Road.COMPUTE:
+        return TPU_BOOT_DISK_GB
+    boot = spec_of(node.spec).boot
+    name = boot.name or next((row.name for row in instances.rows_of_node(uow, node.node_key)), "")
+    disk = rows.find(uow, node.project, node.zone, name)
+    return boot.size_gb if disk is None else disk.size_gb
 
 
 def narrow(uow: UnitOfWork, nodes: Sequence[NodeRecord], free: dict[str, int]) -> dict[str, int]:

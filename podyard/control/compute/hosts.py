@@ -304,8 +304,7 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
 
 def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     """Return what the hosts of a node know of it."""
-    node = node_rows.to_node(uow, record)
-    project = projects.read(uow, node.project)
+    node, project = node_rows.to_node(uow, record), projects.read(uow, record.project)
     number = 0 if project is None else project.number
     account, upcoming = node.spec.service_account, node.upcoming_maintenance
     network = node.spec.networks[0]  # a host is reached by the first of several
@@ -338,6 +337,7 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
         host_addresses=_addresses(uow, record),
         project_metadata={} if project is None else dict(project.compute_metadata),
         disks=host_disks.of_node(uow, record),
+        boot_disk_gb=host_disks.boot_gb(uow, record),
         instance_names=tuple(row.name for row in rows),
         instance_numbers=tuple(row.number for row in rows),
         own=tuple(row.own for row in rows),

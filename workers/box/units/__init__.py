@@ -1,0 +1,1 @@
+"""Units of systemd in a box: what systemctl and journalctl are there."""
