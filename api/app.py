@@ -117,8 +117,7 @@ def create_app(
             _note_use(database, found.token_id)
         return found
 
-    app.state.tunnels = Tunnels(authenticate)
-    app.state.relays = Relays()
+    app.state.tunnels, app.state.relays = Tunnels(authenticate), Relays()
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
     # Inside of the faults: compression holds the beginning of an answer back, and a fault may send

@@ -16,7 +16,7 @@ from podyard.base.files import read_json
 from podyard.control.compute import host_connections
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host_record import HostRecord
-from podyard.http.context import in_thread
+from podyard.http.context import credential, in_thread
 from podyard.http.gcloud_authority import PROXY_FILE, authority
 from podyard.http.running_hosts import wait_until_running
 from podyard.http.tunnels import PROTOCOL, TAKE_OVER, Tunnels
@@ -96,9 +96,7 @@ async def open_connection(request: Request) -> Response:
             raise PodyardError(Code.FAILED_PRECONDITION, f"this Podyard does not serve {target}")
         place = (deps.platform(request).settings.bind_address, port)
     tunnels: Tunnels = request.app.state.tunnels
-    return await tunnels.open(
-        deps.principal(request).email, request.scope["state"]["token"], *place
-    )
+    return await tunnels.open(deps.principal(request).email, credential(request), *place)
 
 
 def _ports(request: Request) -> dict[str, int]:

@@ -22,6 +22,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import h11
 from anyio import to_thread
 
+from podyard.api.iap.websocket import UPGRADE
 from podyard.base.files import write_atomically
 from podyard.control.platform import unserved
 from podyard.http import google
@@ -29,7 +30,6 @@ from podyard.http.gcloud_authority import PROXY_FILE, Contexts
 from podyard.http.guard import AUTHORIZATION_PATHS, BODY_BYTES_MAX, LOOPBACK_HOSTS, REVOKE_PATH
 from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
 from podyard.http.tunnels import TAKE_OVER
-from podyard.http.websocket import UPGRADE
 from podyard.settings import HTTP_PORT
 
 logger = logging.getLogger(__name__)

@@ -90,7 +90,7 @@ KEPT: Mapping[str, str] = {
         "all collectives that the transports can run; jobs use the all-reduce"
     ),
     "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
-    "podyard.http.*:*.*_writing": "asyncio calls them where a connection takes no more",
+    "podyard.*:*.*_writing": "asyncio calls them where a connection takes no more",
     "podyard.domain.webhook:ChangeMessage.*": (
         "control/platform/webhooks.py writes every field as JSON"
     ),

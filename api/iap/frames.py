@@ -13,7 +13,7 @@ MESSAGE_BYTES_MAX = DATA_BYTES_MAX + 64  # what follows a frame is left unread
 _TAG, _LENGTH, _COUNT = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q")
 
 
-class Tag(IntEnum):
+class FrameTag(IntEnum):
     CONNECT_SUCCESS_SID = 1
     RECONNECT_SUCCESS_ACK = 2
     DATA = 4
@@ -35,7 +35,7 @@ class CloseCode(IntEnum):
 
 
 class FrameError(Exception):
-    """A message that is no frame; `code` closes the websocket."""
+    """A message that cannot be read; `code` closes the websocket."""
 
     def __init__(self, code: CloseCode, message: str) -> None:
         super().__init__(message)
@@ -61,9 +61,9 @@ def read(message: bytes) -> DataFrame | AckFrame | None:
     """
     try:
         (tag,) = _TAG.unpack_from(message)
-        if tag == Tag.ACK:
+        if tag == FrameTag.ACK:
             return AckFrame(_COUNT.unpack_from(message, _TAG.size)[0])
-        if tag != Tag.DATA:
+        if tag != FrameTag.DATA:
             return None
         (length,) = _LENGTH.unpack_from(message, _TAG.size)
     except struct.error:
@@ -75,20 +75,20 @@ def read(message: bytes) -> DataFrame | AckFrame | None:
     return DataFrame(message[begin : begin + length])
 
 
-def connected(sid: str) -> bytes:
+def connect_frame(sid: str) -> bytes:
     name = sid.encode()
-    return _TAG.pack(Tag.CONNECT_SUCCESS_SID) + _LENGTH.pack(len(name)) + name
+    return _TAG.pack(FrameTag.CONNECT_SUCCESS_SID) + _LENGTH.pack(len(name)) + name
 
 
-def reconnected(count: int) -> bytes:
-    return _TAG.pack(Tag.RECONNECT_SUCCESS_ACK) + _COUNT.pack(count)
+def reconnect_frame(count: int) -> bytes:
+    return _TAG.pack(FrameTag.RECONNECT_SUCCESS_ACK) + _COUNT.pack(count)
 
 
-def data(piece: bytes) -> bytes:
+def data_frame(piece: bytes) -> bytes:
     """`piece`: at most DATA_BYTES_MAX bytes."""
     assert len(piece) <= DATA_BYTES_MAX
-    return _TAG.pack(Tag.DATA) + _LENGTH.pack(len(piece)) + piece
+    return _TAG.pack(FrameTag.DATA) + _LENGTH.pack(len(piece)) + piece
 
 
-def ack(count: int) -> bytes:
-    return _TAG.pack(Tag.ACK) + _COUNT.pack(count)
+def ack_frame(count: int) -> bytes:
+    return _TAG.pack(FrameTag.ACK) + _COUNT.pack(count)

@@ -14,18 +14,18 @@ from typing import Protocol
 
 from podyard.api.iap import frames
 from podyard.api.iap.frames import AckFrame, CloseCode, DataFrame, FrameError
-from podyard.http.websocket import Closed, WebSocket
+from podyard.api.iap.websocket import Closed, WebSocket
 
 UNACKED_BYTES_MAX = 4 << 20  # gcloud says at least every 10 s what it has; then nothing is read
 ACK_EVERY_BYTES = 2 * frames.DATA_BYTES_MAX
 RECONNECT_SECONDS = 60.0  # for a client without a websocket to come back
 
 
-class Source(Protocol):
+class HostReader(Protocol):
     async def read(self, n: int) -> bytes: ...
 
 
-class Sink(Protocol):
+class HostWriter(Protocol):
     def write(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
 
@@ -34,8 +34,8 @@ class Sink(Protocol):
 class Backend:
     """The connection to the host."""
 
-    reader: Source
-    writer: Sink
+    reader: HostReader
+    writer: HostWriter
     close: Callable[[], None]
 
 
@@ -106,10 +106,10 @@ class Relay:
 
     async def _greet(self, socket: WebSocket, count: int | None) -> None:
         if count is None:
-            await socket.send(frames.connected(self.sid))
+            await socket.send(frames.connect_frame(self.sid))
         else:
             await self._confirm(count)
-            await socket.send(frames.reconnected(self._received))
+            await socket.send(frames.reconnect_frame(self._received))
 
     async def _take(self, socket: WebSocket, frame: DataFrame | AckFrame | None) -> None:
         if isinstance(frame, AckFrame):
@@ -120,7 +120,7 @@ class Relay:
             await self._backend.writer.drain()
             if self._received - self._received_told >= ACK_EVERY_BYTES:
                 self._received_told = self._received
-                await socket.send(frames.ack(self._received))
+                await socket.send(frames.ack_frame(self._received))
 
     async def _confirm(self, count: int) -> None:
         """Forget what the client has. Raises FrameError for bytes that were never sent, or that it
@@ -154,7 +154,7 @@ class Relay:
                 begin = at - self._confirmed
                 piece = bytes(self._unacked[begin : begin + frames.DATA_BYTES_MAX])
                 at += len(piece)
-                await socket.send(frames.data(piece))
+                await socket.send(frames.data_frame(piece))
 
     async def _wait_for_more(self, at: int) -> bool:
         """Return whether the host has sent more than the first `at` bytes; if not, it has ended."""
@@ -190,5 +190,5 @@ class Relays:
 
     def find(self, sid: str, caller: str) -> Relay | None:
         """The caller's tunnel of this id."""
-        found = self._relays.get(sid)
-        return found if found is not None and found.caller == caller else None
+        relay = self._relays.get(sid)
+        return relay if relay is not None and relay.caller == caller else None

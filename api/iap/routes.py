@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fastapi import APIRouter, Request
@@ -15,16 +16,16 @@ from podyard.api import deps
 from podyard.api.iap import frames
 from podyard.api.iap.frames import CloseCode
 from podyard.api.iap.relay import Backend, Relay, Relays
+from podyard.api.iap.websocket import UPGRADE, WebSocket
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.compute.instances import iap
 from podyard.control.compute.instances.iap import TunnelRequest, TunnelTarget
 from podyard.domain.host import RELAY_USER, SSH_PORT
 from podyard.domain.host_key import KEY_TYPE, private_openssh, public_key, relay_seed
-from podyard.http.context import in_thread
+from podyard.http import context
 from podyard.http.google import API_PREFIX, IAP_HOST
 from podyard.http.running_hosts import wait_until_running
 from podyard.http.tunnels import TAKE_OVER, Tunnels
-from podyard.http.websocket import UPGRADE, WebSocket
 
 router = APIRouter(prefix=f"{API_PREFIX}{IAP_HOST}/v4", include_in_schema=False)
 
@@ -39,30 +40,31 @@ _CODES = {
 @router.get("/connect")
 async def connect(request: Request) -> Response:
     """Open a tunnel. What stands in its way closes the websocket, with Google's code for it."""
-    socket, asked = _websocket(request), _asked(request)
+    socket, wanted = _websocket(request), _tunnel_request(request)
     caller = deps.principal(request)
     tunnels: Tunnels = request.app.state.tunnels
     relays: Relays = request.app.state.relays
     try:
         tunnels.require_room(caller.email)
-        target = await in_thread(
-            lambda: deps.write(request, lambda uow: iap.open_tunnel(uow, caller, asked))
+        target = await context.in_thread(
+            lambda: deps.write(request, lambda uow: iap.open_tunnel(uow, caller, wanted))
         )
-        place = await wait_until_running(request, target.host, asked.instance)
+        place = await wait_until_running(request, target.host, wanted.instance)
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            backend = await _dial(target, place, asked.port)
+            backend = await _dial(target, place, wanted.port)
     except PodyardError as error:
         code = _CODES.get(error.code, CloseCode.FAILED_TO_CONNECT_TO_BACKEND)
-        return _Refusal(socket, code, error.message)
+        return _refuse(socket, code, error.message)
     except OSError as error:
-        text = f"port {asked.port} of {asked.instance} does not answer: {error or 'timeout'}"
-        return _Refusal(socket, CloseCode.FAILED_TO_CONNECT_TO_BACKEND, text)
+        text = f"port {wanted.port} of {wanted.instance} does not answer: {error or 'timeout'}"
+        return _refuse(socket, CloseCode.FAILED_TO_CONNECT_TO_BACKEND, text)
     relay = Relay(secrets.token_urlsafe(32), caller.email, backend)
     relays.add(relay)
-    credential = request.scope["state"]["token"]
-    holding = asyncio.ensure_future(tunnels.hold(caller.email, credential, relay.ended))
+    holding = asyncio.ensure_future(
+        tunnels.hold(caller.email, context.credential(request), relay.ended)
+    )
     holding.add_done_callback(partial(_on_end, relays, relay))
-    return _Carried(socket, relay, None)
+    return _Taken(socket, partial(relay.serve, socket, None))
 
 
 @router.get("/reconnect")
@@ -73,8 +75,8 @@ async def reconnect(request: Request) -> Response:
     count = _number(request, "ack", 2**63)
     relay = relays.find(request.query_params.get("sid", ""), deps.principal(request).email)
     if relay is None:
-        return _Refusal(socket, CloseCode.SID_UNKNOWN, "there is no such tunnel, or no longer")
-    return _Carried(socket, relay, count)
+        return _refuse(socket, CloseCode.SID_UNKNOWN, "there is no such tunnel, or no longer")
+    return _Taken(socket, partial(relay.serve, socket, count))
 
 
 def _on_end(relays: Relays, relay: Relay, _: asyncio.Future[None]) -> None:
@@ -99,18 +101,13 @@ def _websocket(request: Request) -> WebSocket:
     return socket
 
 
-def _asked(request: Request) -> TunnelRequest:
-    query = request.query_params
-    missing = [name for name in ("project", "zone", "instance", "port") if not query.get(name)]
-    if missing:
-        raise invalid(f"{missing[0]} is required", missing[0])
-    return TunnelRequest(
-        query["project"],
-        query["zone"],
-        query["instance"],
-        query.get("interface", iap.INTERFACE),
-        _number(request, "port", _PORT_MAX),
-    )
+def _tunnel_request(request: Request) -> TunnelRequest:
+    names = ("project", "zone", "instance")
+    project, zone, instance = (request.query_params.get(name, "") for name in names)
+    if not (project and zone and instance):
+        raise invalid(f"{', '.join(names)} and port are required")
+    interface = request.query_params.get("interface", iap.INTERFACE)
+    return TunnelRequest(project, zone, instance, interface, _number(request, "port", _PORT_MAX))
 
 
 def _number(request: Request, name: str, most: int) -> int:
@@ -152,38 +149,22 @@ async def _dial(target: TunnelTarget, place: tuple[str, int], port: int) -> Back
 
 
 class _Taken(Response):
-    """An answer that turns the request's connection into a websocket."""
+    """An answer that turns the request's connection into a websocket, for `carry`."""
 
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, carry: Callable[[], Awaitable[None]]) -> None:
         super().__init__(status_code=101)
+        self._switching = socket.accept(frames.SUBPROTOCOL)
         self._socket = socket
+        self._carry = carry
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["extensions"][TAKE_OVER](self._socket, self._socket.accept(frames.SUBPROTOCOL))
+        scope["extensions"][TAKE_OVER](self._socket, self._switching)
         await self._carry()
 
-    async def _carry(self) -> None:
-        raise NotImplementedError
 
+def _refuse(socket: WebSocket, code: CloseCode, reason: str) -> Response:
+    async def close() -> None:
+        socket.close(code, reason)
 
-class _Refusal(_Taken):
-    def __init__(self, socket: WebSocket, code: CloseCode, reason: str) -> None:
-        super().__init__(socket)
-        self._code = code
-        self._reason = reason
-
-    @override
-    async def _carry(self) -> None:
-        self._socket.close(self._code, self._reason)
-
-
-class _Carried(_Taken):
-    def __init__(self, socket: WebSocket, relay: Relay, count: int | None) -> None:
-        super().__init__(socket)
-        self._relay = relay
-        self._count = count
-
-    @override
-    async def _carry(self) -> None:
-        await self._relay.serve(self._socket, self._count)
+    return _Taken(socket, close)

@@ -12,7 +12,13 @@ from podyard.api.tpu.pages import page
 from podyard.api.wire.row_lists import RowList
 from podyard.base.errors import invalid
 from podyard.control.checks import faults
-from podyard.control.compute import hosts, maintenance, node_checks, node_list, nodes
+from podyard.control.compute import (
+    guest_attributes,
+    maintenance,
+    node_checks,
+    node_list,
+    nodes,
+)
 from podyard.db.store import documents
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.lists.pages import RowMark, RowQuery
@@ -139,7 +145,7 @@ def _guest_attributes(call: Call) -> dict[str, Any]:
     project, zone = call.place
     path, workers = call.fields.get("queryPath", ""), call.fields.get("workerIds", [])
     found, _ = call.read(
-        lambda uow: hosts.guest_attributes(
+        lambda uow: guest_attributes.of_node(
             uow, call.principal, project, zone, call.id, path, workers
         )
     )

@@ -50,6 +50,12 @@ def principal(request: Request) -> Principal:
     return found
 
 
+def credential(request: Request) -> str:
+    """The credential by which the caller is known."""
+    token: str = request.scope["state"]["token"]
+    return token
+
+
 def write(
     request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False, via: str = ""
 ) -> T:

@@ -28,12 +28,12 @@ async def wait_until_running(request: Request, host: HostRecord, name: str) -> t
                 if host.state is HostState.VIRTUAL and host.problem:
                     raise PodyardError(Code.UNAVAILABLE, f"host {name}: {host.problem}")
                 await asyncio.sleep(_LOOK_SECONDS)
-                found = await context.in_thread(
+                newer = await context.in_thread(
                     lambda: context.read(request, lambda uow: hosts.find(uow, host_id))
                 )
-                if found is None:
+                if newer is None:
                     raise PodyardError(Code.NOT_FOUND, f"host {name} has gone")
-                host = found
+                host = newer
     except TimeoutError:
         text = (
             f"host {name} does not run after {HOST_SECONDS_MAX:.0f} s: {host.problem or host.state}"

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
-from podyard.control.compute import host_connections, hosts, nodes, slice_networks
+from podyard.control.compute import guest_attributes, host_connections, hosts, nodes, slice_networks
 from podyard.control.compute.hosts import HostWanted
 from podyard.db.compute import hosts as host_rows
 from podyard.db.compute import nodes as node_rows
@@ -158,7 +158,8 @@ def test_modules_that_do_not_fit_are_listed_once_for_each_node(play: Hosts) -> N
     play.ask_for(0, 1)
     play.tell("RUNNING", programs=(fits, large))
     found = play.database.read(lambda uow: hosts.modules_that_do_not_fit(uow, PLATFORM, PROJECT))
-    assert [(one.zone, one.node_id, one.module) for one in found] == [(ZONE, NODE, large)]
+    name = f"projects/{PROJECT}/locations/{ZONE}/nodes/{NODE}"
+    assert [(one.node, one.module) for one in found] == [(name, large)]
     assert play.database.read(lambda uow: host_rows.modules_that_do_not_fit(uow, "other")) == []
 
 
@@ -364,7 +365,7 @@ def test_guest_attributes_come_by_worker_and_path(play: Hosts) -> None:
 
     def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[list[dict[str, str]]]:
         return play.database.read(
-            lambda uow: hosts.guest_attributes(
+            lambda uow: guest_attributes.of_node(
                 uow, caller, PROJECT, ZONE, NODE, path, list(workers)
             )
         )

@@ -60,10 +60,8 @@ class HostInside:
 
     async def _add_people(self) -> None:
         """Make the accounts that are missing, so that scripts find them before anybody logs in."""
-        names = frozenset(login_keys(self._source.facts, self._clock.now())) - {
-            USER,
-            box_login.ROOT,
-        }
+        named = login_keys(self._source.facts, self._clock.now()).keys()
+        names = frozenset(named - {USER, box_login.ROOT})
         new, self._people = names - self._people, names
         if new:
             command = (sys.executable, "-I", "-S", box_login.__file__, "add", *sorted(new))

@@ -147,10 +147,11 @@ def _options(host: SshHost, key: asyncssh.SSHKey) -> dict[str, Any]:
 
 
 class _SshServer(asyncssh.SSHServer):
+    _is_relay = False
+
     def __init__(self, host: SshHost, key: asyncssh.SSHKey) -> None:
         self._host = host
         self._key = key
-        self._is_relay = False
 
     @override
     def begin_auth(self, username: str) -> bool:

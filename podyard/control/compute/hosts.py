@@ -17,7 +17,6 @@ from podyard.base.errors import (
     PodyardError,
     failed_precondition,
     invalid,
-    invalid_field,
     not_found,
 )
 from podyard.control.access import identity
@@ -33,18 +32,14 @@ from podyard.db.store.transition import move, store
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.domain.host import (
     DEFAULT_SCOPES,
-    HOST_KEYS_NAMESPACE,
-    INVENTORY_NAMESPACE,
     SHUTDOWN_SCRIPT,
     STARTUP_SCRIPT,
     Multislice,
     NodeFacts,
-    attribute_items,
     default_service_account,
     host_address,
-    host_name,
 )
-from podyard.domain.host_key import KEY_TYPE, key_seed, public_key
+from podyard.domain.host_key import key_seed
 from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.principal import STORAGE_USER, Principal
@@ -148,47 +143,6 @@ def list_hosts(
     """Return what the node's hosts know, and the hosts in order."""
     node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     return facts(uow, node), hosts.of_node(uow, node.node_key)
-
-
-def guest_attributes(
-    uow: UnitOfWork,
-    principal: Principal,
-    project: str,
-    zone: str,
-    node_id: str,
-    query_path: str,
-    worker_ids: Sequence[str],
-) -> list[list[dict[str, str]]]:
-    """Of each worker (none named: all) its items `{namespace, key, value}`, in order of the hosts.
-
-    The host keys are there from the beginning: gcloud asks for them before any host runs.
-    """
-    node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
-    known = {str(host.host_index): host for host in hosts.of_node(uow, node.node_key)}
-    worker_ids = [worker for worker in worker_ids if worker]  # gcloud names all by an empty one
-    for worker in worker_ids:
-        if worker not in known:
-            raise invalid_field(
-                f"worker {worker!r} does not exist: node {node_id} has workers 0 to "
-                f"{len(known) - 1}",
-                "worker_ids",
-            )
-    secret = yard.read(uow).secret if known else ""
-    return [
-        attribute_items(_guest_attributes(node, known[worker], secret), query_path)
-        for worker in (worker_ids or known)
-    ]
-
-
-def _guest_attributes(
-    node: NodeRecord, host: HostRecord, secret: str
-) -> dict[str, Mapping[str, str]]:
-    public = public_key(key_seed(secret, host.host_id))
-    known = {
-        HOST_KEYS_NAMESPACE: {KEY_TYPE: public},
-        INVENTORY_NAMESPACE: {"hostname": host_name(node.node_id, host.host_index)},
-    }
-    return {**host.guest_attributes, **known}
 
 
 def list_wanted(uow: UnitOfWork, agent_id: str) -> list[HostWanted]:

@@ -119,10 +119,10 @@ def of_group(uow: UnitOfWork, group_key: str) -> list[Instance]:
 def of_groups(uow: UnitOfWork, group_keys: Sequence[str]) -> dict[str, list[Instance]]:
     """By name, of each group that has any."""
     query = LIVE.where(instances.c.group_key.in_(group_keys)).order_by(instances.c.name)
-    found: dict[str, list[Instance]] = {}
+    groups: dict[str, list[Instance]] = {}
     for row in uow.all(query):
-        found.setdefault(row["instance_group_key"], []).append(to_instance(row))
-    return found
+        groups.setdefault(row["instance_group_key"], []).append(to_instance(row))
+    return groups
 
 
 def count_of_group(uow: UnitOfWork, group_key: str) -> int:

@@ -30,10 +30,10 @@ class Flow:
 def is_allowed(rules: Iterable[FirewallSpec], flow: Flow) -> bool:
     """Of the rules that apply, the one of the lowest number decides, and among equals one that
     denies; without any, the network's implied rule denies."""
-    found = [rule for rule in rules if _applies(rule, flow)]
-    if not found:
+    applying = [rule for rule in rules if _applies(rule, flow)]
+    if not applying:
         return False
-    return bool(min(found, key=lambda rule: (rule.priority, not rule.denied)).allowed)
+    return bool(min(applying, key=lambda rule: (rule.priority, not rule.denied)).allowed)
 
 
 def _applies(rule: FirewallSpec, flow: Flow) -> bool:

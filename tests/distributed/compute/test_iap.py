@@ -78,7 +78,7 @@ def _allow(stack: Stack, source: str) -> str:
     return "allow-iap"
 
 
-class Client:
+class TunnelClient:
     """The client's end of the relay protocol, over the proxy that `podyard env` names. `status`: of
     the answer to the handshake."""
 
@@ -144,7 +144,7 @@ class Client:
 
 
 def _refused(stack: Stack, path: str, token: str | None = None, **query: Any) -> tuple[int, str]:
-    client = Client(stack, path, token, **query)
+    client = TunnelClient(stack, path, token, **query)
     found = client.end() if client.status == 101 else (client.status, "")
     client.drop()
     return found
@@ -175,7 +175,7 @@ def test_what_stands_in_the_way_closes_the_websocket_with_a_reason(
 
 def test_a_lost_connection_goes_on_where_it_was(stack: Stack, instance: str) -> None:
     name = _allow(stack, "35.235.240.0/20")
-    client = Client(stack, "connect", **_place(instance, PORT))
+    client = TunnelClient(stack, "connect", **_place(instance, PORT))
     tag, data = client.receive()
     sid = data[4:].decode()
     assert tag == 1
@@ -185,7 +185,7 @@ def test_a_lost_connection_goes_on_where_it_was(stack: Stack, instance: str) -> 
     client.write(b"x" * 16_000 + b"y")
     client.drop()  # before a byte of the answer is read
 
-    again = Client(stack, "reconnect", sid=sid, ack=5, zone=ZONE)
+    again = TunnelClient(stack, "reconnect", sid=sid, ack=5, zone=ZONE)
     tag, data = again.receive()
     received = struct.unpack(">Q", data)[0]
     assert tag == 2 and received in (5, 16_006)

@@ -13,16 +13,16 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Request
 from podyard.api.iap import frames, relay
 from podyard.api.iap.frames import AckFrame, CloseCode, DataFrame, FrameError
 from podyard.api.iap.relay import Backend, Relay, Relays
-from podyard.http.websocket import WebSocket
+from podyard.api.iap.websocket import WebSocket
 
 
 @pytest.mark.parametrize(
     ("message", "frame"),
     [
-        (frames.data(b"abc"), DataFrame(b"abc")),
-        (frames.data(b"abc") + b"more", DataFrame(b"abc")),
-        (frames.data(b""), DataFrame(b"")),
-        (frames.ack(2**63), AckFrame(2**63)),
+        (frames.data_frame(b"abc"), DataFrame(b"abc")),
+        (frames.data_frame(b"abc") + b"more", DataFrame(b"abc")),
+        (frames.data_frame(b""), DataFrame(b"")),
+        (frames.ack_frame(2**63), AckFrame(2**63)),
         (struct.pack(">HI", 9, 1), None),
     ],
 )
@@ -62,7 +62,7 @@ class Pipe(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-class Client:
+class CarriedClient:
     """A client whose websocket is carried by a relay."""
 
     def __init__(self, tunnel: Relay, count: int | None = None) -> None:
@@ -132,13 +132,13 @@ def _play(body: Callable[[Host, Relay], Awaitable[None]]) -> None:
 
 def test_both_directions_and_the_end_of_the_host() -> None:
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
-        assert await client.messages() == [frames.connected("the-sid")]
-        client.send(frames.data(b"question"))
+        client = CarriedClient(tunnel)
+        assert await client.messages() == [frames.connect_frame("the-sid")]
+        client.send(frames.data_frame(b"question"))
         host.source.feed_data(b"a" * 20_000)
         assert await client.messages() == [
-            frames.data(b"a" * frames.DATA_BYTES_MAX),
-            frames.data(b"a" * (20_000 - frames.DATA_BYTES_MAX)),
+            frames.data_frame(b"a" * frames.DATA_BYTES_MAX),
+            frames.data_frame(b"a" * (20_000 - frames.DATA_BYTES_MAX)),
         ]
         assert host.got == b"question"
         host.source.feed_eof()
@@ -151,29 +151,29 @@ def test_both_directions_and_the_end_of_the_host() -> None:
 
 def test_what_was_received_is_acknowledged() -> None:
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         await client.messages()
         for _ in range(3):
-            client.send(frames.data(b"b" * frames.DATA_BYTES_MAX))
-        assert await client.messages() == [frames.ack(2 * frames.DATA_BYTES_MAX)]
+            client.send(frames.data_frame(b"b" * frames.DATA_BYTES_MAX))
+        assert await client.messages() == [frames.ack_frame(2 * frames.DATA_BYTES_MAX)]
 
     _play(body)
 
 
 def test_a_client_that_comes_back_gets_what_it_has_not_in_order() -> None:
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         host.source.feed_data(b"one")
         await client.messages()
-        client.send(frames.data(b"hello"))
+        client.send(frames.data_frame(b"hello"))
         await client.events()
         client.drop()
         await client.serving
         host.source.feed_data(b"two")
-        again = Client(tunnel, count=2)
+        again = CarriedClient(tunnel, count=2)
         host.source.feed_data(b"three")
         first, *rest = await again.messages()
-        assert first == frames.reconnected(5)
+        assert first == frames.reconnect_frame(5)
         assert b"".join(message[6:] for message in rest) == b"etwothree"
         assert not host.is_closed
 
@@ -183,12 +183,12 @@ def test_a_client_that_comes_back_gets_what_it_has_not_in_order() -> None:
 @pytest.mark.parametrize("count", [0, 4])
 def test_a_count_that_cannot_be_ends_the_tunnel(count: int) -> None:
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         host.source.feed_data(b"one")
         await client.messages()
-        client.send(frames.ack(1))
+        client.send(frames.ack_frame(1))
         await client.events()
-        client.send(frames.ack(count))
+        client.send(frames.ack_frame(count))
         (end,) = await client.events()
         assert isinstance(end, CloseConnection) and end.code == CloseCode.BAD_ACK
         assert host.is_closed
@@ -202,13 +202,13 @@ def test_nothing_more_is_read_while_the_client_acknowledges_nothing(
     monkeypatch.setattr(relay, "UNACKED_BYTES_MAX", 4)
 
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         host.source.feed_data(b"12345")
         await client.messages()
         host.source.feed_data(b"6")
         assert await client.messages() == []
-        client.send(frames.ack(5))
-        assert await client.messages() == [frames.data(b"6")]
+        client.send(frames.ack_frame(5))
+        assert await client.messages() == [frames.data_frame(b"6")]
 
     _play(body)
 
@@ -217,7 +217,7 @@ def test_a_client_that_does_not_come_back_loses_the_tunnel(monkeypatch: pytest.M
     monkeypatch.setattr(relay, "RECONNECT_SECONDS", 0.0)
 
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         await client.messages()
         client.drop()
         await tunnel.ended.wait()
@@ -240,7 +240,7 @@ def test_only_who_opened_a_tunnel_finds_it() -> None:
 
 def test_a_message_beyond_the_limit_ends_the_websocket() -> None:
     async def body(host: Host, tunnel: Relay) -> None:
-        client = Client(tunnel)
+        client = CarriedClient(tunnel)
         await client.messages()
         client.send(bytes(frames.MESSAGE_BYTES_MAX + 1))
         (end,) = await client.events()

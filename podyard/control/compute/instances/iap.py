@@ -72,9 +72,9 @@ def open_tunnel(uow: UnitOfWork, principal: Principal, asked: TunnelRequest) -> 
 
 def _find(uow: UnitOfWork, asked: TunnelRequest) -> tuple[NodeRecord | None, int]:
     """The live row and which of its hosts it is."""
-    found = instances.find(uow, asked.project, asked.zone, asked.instance)
-    if found is not None:
-        return found.node, found.row.host_index
+    instance = instances.find(uow, asked.project, asked.zone, asked.instance)
+    if instance is not None:
+        return instance.node, instance.row.host_index
     match = _HOST.fullmatch(asked.instance)
     if match is None:
         return None, 0
