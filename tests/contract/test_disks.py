@@ -73,10 +73,11 @@ def test_what_a_disk_cannot_be_is_refused(yard: Yard) -> None:
             {"name": "e", "type": "local-ssd"},
             "disk type 'local-ssd' does not exist: use pd-standard, pd-bal",
         ),
-        ({"name": "e", "sourceImage": "debian"}, "sourceImage: disks of Podyard hold nothing"),
+        ({"name": "e", "sourceSnapshot": "s"}, "sourceSnapshot: Podyard makes disks blank or of"),
         ({"name": "e", "labels": {"A": "b"}}, "label 'A'='b'"),
     ):
         assert told in yard.refused(400, "INVALID_ARGUMENT", "POST", DISKS, body)
+    yard.refused(404, "NOT_FOUND", "POST", DISKS, {"name": "e", "sourceImage": "debian"})
     nowhere = "/compute/v1/projects/demo/zones/x-y1-z/disks"
     text = yard.refused(404, "NOT_FOUND", "POST", nowhere, {"name": "d"})
     assert text == "The resource 'projects/demo/zones/x-y1-z' was not found"
