@@ -25,6 +25,7 @@ SQL_DIFFERS: Mapping[str, tuple[str, ...]] = {
     "podyard/db/store/documents.py": (),  # it is asked on SQLite alone
     "podyard/db/engines/driver.py": ("tests/store/test_idempotency.py",),
     "podyard/db/store/inline.py": (),  # a database in the memory of a process: SQLite alone
+    "podyard/db/compute/instances.py": ("tests/store/instances/test_lists.py",),
     "podyard/db/jobs/jobs.py": ("tests/store/test_job_slices.py",),
     "podyard/db/views/lists.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),
     "podyard/db/views/list_queries.py": ("tests/store/test_lists.py", "tests/store/test_labels.py"),

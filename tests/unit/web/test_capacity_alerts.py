@@ -63,5 +63,5 @@ def test_what_not_even_empty_pods_could_hold_does_not_fit(yard: Yard) -> None:
 
 def test_a_program_that_needs_too_much_memory_leads_to_its_node() -> None:
     module = RanModule("jit_step", 3, None, 0.1, 0.0, False, "does not fit: 21 GiB of 15.5 GiB", "")
-    (alert,) = misfits([], [NodeModule(ZONE, "n", module)], "demo")
+    (alert,) = misfits([], [NodeModule(f"projects/demo/locations/{ZONE}/nodes/n", module)], "demo")
     assert alert == ("jit_step does not fit on n", module.verdict, f"/console/demo/nodes/{ZONE}/n")
