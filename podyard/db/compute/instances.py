@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, case, func, literal, select
 
 from podyard.db.compute import nodes as node_rows
 from podyard.db.store.records import columns
@@ -15,14 +15,13 @@ from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.access import projects
 from podyard.db.tables.compute import hosts, instances, nodes
 from podyard.domain.instances.instance import (
-    STATUS,
     Instance,
     InstanceRow,
-    InstanceStatus,
     ProvisioningModel,
+    status_of,
 )
 from podyard.domain.lists.pages import RowQuery
-from podyard.domain.node import NodeRecord, NodeState, Road
+from podyard.domain.node import COMPUTE, NodeRecord, NodeState, Road
 from podyard.hardware.topology import NO_TOPOLOGY
 
 # of a live instance, whose row `to_instance` reads
@@ -58,21 +57,33 @@ _ROWS_OF_NODE = (
 _WITHOUT_CHIPS = select(func.count()).where(
     nodes.c.live_name.is_not(None), nodes.c.topology == NO_TOPOLOGY
 )
-_MODEL = nodes.c.spec["extras"]["compute"]["scheduling"]["model"].as_string()
-# As `Instance.status` has it.
-_STATUS = case(
-    *((nodes.c.state == state.value, status.value) for state, status in STATUS.items()),
-    (nodes.c.state != NodeState.CREATING.value, InstanceStatus.TERMINATED.value),
-    (nodes.c.first_address > 0, InstanceStatus.STAGING.value),
-    (ProvisioningModel.FLEX_START.value == _MODEL, InstanceStatus.PENDING.value),
-    else_=InstanceStatus.PROVISIONING.value,
+BOUGHT_AS = nodes.c.spec[("extras", COMPUTE, "scheduling", "model")].as_string()
+
+
+def _new(*, has_hosts: bool, queues: bool) -> str:
+    return status_of(NodeState.CREATING, has_hosts=has_hosts, queues=queues).value
+
+
+# As `status_of` has it, so that the database can filter by it.
+STATUS: ColumnElement[str] = case(
+    {
+        state.value: status_of(state, has_hosts=True, queues=False).value
+        for state in NodeState
+        if state is not NodeState.CREATING
+    },
+    value=nodes.c.state,
+    else_=case(
+        (nodes.c.first_address > 0, _new(has_hosts=True, queues=False)),
+        (ProvisioningModel.FLEX_START.value == BOUGHT_AS, _new(has_hosts=False, queues=True)),
+        else_=literal(_new(has_hosts=False, queues=False)),
+    ),
 )
 _COLUMNS = RowColumns(
     name=instances.c.name,
     place=instances.c.zone,
     created=instances.c.created,
     key=instances.c.instance_key,
-    fields={"name": instances.c.name, "status": _STATUS},
+    fields={"name": instances.c.name, "status": STATUS},
     labels=nodes.c.spec["labels"],
     own_labels=instances.c.own["labels"],
 )

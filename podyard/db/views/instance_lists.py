@@ -5,20 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, case, func, literal, select
+from sqlalchemy import ColumnElement, func, select
 
 from podyard.db.compute.instance_groups import to_group
-from podyard.db.compute.instances import LIVE, to_instance
+from podyard.db.compute.instances import BOUGHT_AS, LIVE, STATUS, to_instance
 from podyard.db.store.unit_of_work import UnitOfWork
 from podyard.db.tables.compute import instance_groups, instances, nodes
 from podyard.db.views.list_queries import ListedTable, by_price, facets, kinds, page, page_by_cost
 from podyard.domain.instances.group import GroupRow
-from podyard.domain.instances.instance import Instance, ProvisioningModel, status_of
+from podyard.domain.instances.instance import Instance
 from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
-from podyard.domain.node import COMPUTE, NodeState, Road
+from podyard.domain.node import COMPUTE, Road
 
 _MACHINE = nodes.c.spec[("extras", COMPUTE, "machine_type")].as_string()
-_BOUGHT_AS = nodes.c.spec[("extras", COMPUTE, "scheduling", "model")].as_string()
 _GROUP_NAME = func.coalesce(
     select(instance_groups.c.name)
     .where(instance_groups.c.group_key == instances.c.group_key)
@@ -27,39 +26,21 @@ _GROUP_NAME = func.coalesce(
 )
 
 
-def _new(*, has_hosts: bool, queues: bool) -> str:
-    return status_of(NodeState.CREATING, has_hosts=has_hosts, queues=queues).value
-
-
-# As `status_of` has it, so that the database can filter by it.
-_STATUS: ColumnElement[str] = case(
-    {
-        state.value: status_of(state, has_hosts=True, queues=False).value
-        for state in NodeState
-        if state is not NodeState.CREATING
-    },
-    value=nodes.c.state,
-    else_=case(
-        (nodes.c.first_address > 0, _new(has_hosts=True, queues=False)),
-        (ProvisioningModel.FLEX_START.value == _BOUGHT_AS, _new(has_hosts=False, queues=True)),
-        else_=literal(_new(has_hosts=False, queues=False)),
-    ),
-)
 _INSTANCES = ListedTable(
     instances,
     instances.c.instance_key,
     instances.c.name.concat("/").concat(instances.c.zone),
     {
         "name": instances.c.name,
-        "state": _STATUS,
+        "state": STATUS,
         "zone": instances.c.zone,
         "type": _MACHINE,
-        "model": _BOUGHT_AS,
+        "model": BOUGHT_AS,
         "group": _GROUP_NAME,
         "created": instances.c.created,
         "by": nodes.c.created_by,
     },
-    {"state": _STATUS, "zone": instances.c.zone, "accelerator_type": _MACHINE},
+    {"state": STATUS, "zone": instances.c.zone, "accelerator_type": _MACHINE},
     (
         instances.c.name,
         _MACHINE,

@@ -75,7 +75,7 @@ class TerminationAction(StrEnum):
 
 
 # Where the row's state alone says it: of other states, but CREATING, it is TERMINATED.
-STATUS: Mapping[NodeState, InstanceStatus] = {
+_STATUS: Mapping[NodeState, InstanceStatus] = {
     NodeState.READY: InstanceStatus.RUNNING,
     NodeState.RESTARTING: InstanceStatus.RUNNING,
     NodeState.REIMAGING: InstanceStatus.RUNNING,
@@ -90,7 +90,7 @@ STATUS: Mapping[NodeState, InstanceStatus] = {
 def status_of(state: NodeState, *, has_hosts: bool, queues: bool) -> InstanceStatus:
     """`has_hosts`: it has had chips and hosts; `queues`: it waits for them as flex-start does."""
     if state is not NodeState.CREATING:
-        return STATUS.get(state, InstanceStatus.TERMINATED)
+        return _STATUS.get(state, InstanceStatus.TERMINATED)
     if has_hosts:
         return InstanceStatus.STAGING
     return InstanceStatus.PENDING if queues else InstanceStatus.PROVISIONING
