@@ -157,8 +157,11 @@ def test_the_catalogue_maintenance_and_guest_attributes(
     )
     assert played["response"]["name"].endswith("/nodes/gm")
     # before the host runs
-    (key,) = _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm")
-    assert (key["namespace"], key["key"], key["worker_id"]) == ("hostkeys", "ssh-ed25519", 0)
+    attributes = _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm")
+    assert [(one["namespace"], one["key"], one["worker_id"]) for one in attributes] == [
+        ("guestInventory", "hostname", 0),
+        ("hostkeys", "ssh-ed25519", 0),
+    ]
     _gcloud(environment, "delete", "gm")
 
 
