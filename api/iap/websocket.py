@@ -88,6 +88,8 @@ class WebSocket(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._transport.is_closing():  # its client left before the answer: nobody says so again
+            self._end(Closed(None))
 
     @override
     def data_received(self, data: bytes) -> None:

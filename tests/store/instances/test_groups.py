@@ -222,7 +222,8 @@ def _as(play: Play, role: str, use_case: Any, *arguments: Any) -> Any:
 
 
 def test_a_group_makes_again_only_what_its_user_may_make(play: Play) -> None:
-    """Else whoever may patch a group gets instances of an account that they may not act as."""
+    """Otherwise a caller who may patch a group gets instances of an account that they may not act
+    as."""
     boss = f"boss@{PROJECT}.iam.gserviceaccount.com"
     play.database.run(lambda uow: identity.bind(uow, boss, PROJECT, "owner"))
     account = {"serviceAccounts": [{"email": boss, "scopes": []}]}

@@ -1,4 +1,4 @@
-"""Whether firewall rules let a connection in."""
+"""Firewall rules decide which connections come in."""
 
 from __future__ import annotations
 

@@ -57,6 +57,9 @@ class Pipe(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -65,7 +68,7 @@ class Pipe(asyncio.Transport):
 class CarriedClient:
     """A client whose websocket is carried by a relay."""
 
-    def __init__(self, tunnel: Relay, count: int | None = None) -> None:
+    def __init__(self, tunnel: Relay, count: int | None = None, *, has_left: bool = False) -> None:
         self._protocol = WSConnection(ConnectionType.CLIENT)
         asked = self._protocol.send(Request("host", "/", subprotocols=[frames.SUBPROTOCOL]))
         headers = [
@@ -75,6 +78,7 @@ class CarriedClient:
         self.socket = WebSocket(headers, "/", frames.MESSAGE_BYTES_MAX)
         self._pipe = Pipe()
         self._pipe.write(self.socket.accept(frames.SUBPROTOCOL))
+        self._pipe.is_closed = has_left
         self.socket.connection_made(self._pipe)
         self.serving = asyncio.ensure_future(tunnel.serve(self.socket, count))
 
@@ -88,7 +92,7 @@ class CarriedClient:
         self.socket.connection_lost(None)
 
     async def events(self) -> list[Event]:
-        """What came since the last look, once nothing is left to do."""
+        """The events since the last look, once nothing is left to do."""
         for _ in range(20):
             await asyncio.sleep(0)
         data, self._pipe.written = self._pipe.written, b""
@@ -221,6 +225,20 @@ def test_a_client_that_does_not_come_back_loses_the_tunnel(monkeypatch: pytest.M
         await client.messages()
         client.drop()
         await tunnel.ended.wait()
+        assert host.is_closed
+
+    _play(body)
+
+
+def test_a_client_that_left_before_the_answer_leaves_no_tunnel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "RECONNECT_SECONDS", 0.0)
+
+    async def body(host: Host, tunnel: Relay) -> None:
+        CarriedClient(tunnel, has_left=True)
+        async with asyncio.timeout(10):
+            await tunnel.ended.wait()
         assert host.is_closed
 
     _play(body)
